@@ -1,0 +1,69 @@
+"""Differentially private releases and local collection on Apache Spark.
+
+``import spark_rdp`` loads nothing but this page: each public name is imported when it is first used, so that
+planning needs neither Spark nor Java.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+__version__ = "0.1.0"
+
+_HOME = {
+    "BudgetRefused": "spark_rdp.errors",
+    "CustomLoss": "spark_rdp.metrics",
+    "InvalidInput": "spark_rdp.errors",
+    "JobFailed": "spark_rdp.errors",
+    "L1": "spark_rdp.metrics",
+    "L2": "spark_rdp.metrics",
+    "Ledger": "spark_rdp.ledger",
+    "Lp": "spark_rdp.metrics",
+    "Mallows": "spark_rdp.metrics",
+    "Plan": "spark_rdp.planning.plan",
+    "ReleaseQuery": "spark_rdp.queries",
+    "SparkRdpError": "spark_rdp.errors",
+    "Usefulness": "spark_rdp.metrics",
+    "plan": "spark_rdp.planning.additive",
+    "release": "spark_rdp.spark.release",
+}
+
+if TYPE_CHECKING:
+    from spark_rdp.errors import BudgetRefused, InvalidInput, JobFailed, SparkRdpError
+    from spark_rdp.ledger import Ledger
+    from spark_rdp.metrics import L1, L2, CustomLoss, Lp, Mallows, Usefulness
+    from spark_rdp.planning.additive import plan
+    from spark_rdp.planning.plan import Plan
+    from spark_rdp.queries import ReleaseQuery
+    from spark_rdp.spark.release import release
+
+__all__ = [
+    "L1",
+    "L2",
+    "BudgetRefused",
+    "CustomLoss",
+    "InvalidInput",
+    "JobFailed",
+    "Ledger",
+    "Lp",
+    "Mallows",
+    "Plan",
+    "ReleaseQuery",
+    "SparkRdpError",
+    "Usefulness",
+    "plan",
+    "release",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(import_module(_HOME[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
