@@ -1,0 +1,1 @@
+"""Which noise to use: one frozen plan for each question."""

@@ -1,0 +1,1 @@
+"""What a mechanism costs: verified from its mass function, audited from its samples."""
