@@ -1,0 +1,31 @@
+"""What a user asks for. The YAML in ``conf/`` is these models, and so is the Python interface."""
+
+from __future__ import annotations
+
+from spark_rdp.queries.keys import KeyBins, KeyDomain, KeyFile, KeyRange, KeyValue, Listed, Selected
+from spark_rdp.queries.measures import AnyMeasure, Count, CountUnits, Histogram, Mean, Measure, Sum
+from spark_rdp.queries.release import ROW, LedgerRef, Output, Privacy, ReleaseQuery, Source, check_id
+
+__all__ = [
+    "ROW",
+    "AnyMeasure",
+    "Count",
+    "CountUnits",
+    "Histogram",
+    "KeyBins",
+    "KeyDomain",
+    "KeyFile",
+    "KeyRange",
+    "KeyValue",
+    "LedgerRef",
+    "Listed",
+    "Mean",
+    "Measure",
+    "Output",
+    "Privacy",
+    "ReleaseQuery",
+    "Selected",
+    "Source",
+    "Sum",
+    "check_id",
+]
