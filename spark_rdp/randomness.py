@@ -68,7 +68,7 @@ class KeyedBits(Bits):
         if blocks.size == 0:
             return np.empty(blocks.shape, dtype=np.uint64)
         output = np.empty(blocks.nbytes + DIGEST_BYTES - 1, dtype=np.uint8)
-        self._encryptor.update_into(memoryview(blocks).cast("B"), memoryview(output))
+        self._encryptor.update_into(blocks.data.cast("B"), output.data)
         return output[: blocks.nbytes].view(np.uint64).reshape(blocks.shape)
 
     def words(self, lane: int, count: int, rows: np.ndarray | None = None) -> np.ndarray:
@@ -115,7 +115,9 @@ def load_secret(location: str) -> bytes:
             raise invalid("secret", "a file only its owner can read", location, f"Run: chmod 600 {place}")
         text = path.read_text(encoding="utf-8")
     else:
-        raise InvalidInput("secret must be env:NAME or file:PATH; the secret itself never belongs into a configuration.")
+        raise InvalidInput(
+            "secret must be env:NAME or file:PATH; the secret itself never belongs into a configuration."
+        )
     try:
         secret = bytes.fromhex(text.strip())
     except ValueError:

@@ -44,7 +44,7 @@ class Additive(ABC):
     @property
     @abstractmethod
     def sampling_slack(self) -> float:
-        """How far ln of a ratio of two sampled probabilities can lie from the ratio of the mass function; counted in `loss`."""
+        """How far ln of a ratio of sampled probabilities can lie from that of the mass function; counted in `loss`."""
 
     @abstractmethod
     def expectation(self, metric: Metric, granularity: float) -> float:

@@ -62,7 +62,9 @@ class GeometricSampler:
         self._coarse = a > 1
         self.slack = 2.0**-50 * (self.width + 8)
 
-    def magnitudes(self, bits: Bits, lane: int, atoms: np.ndarray | None = None, rows: np.ndarray | None = None) -> np.ndarray:
+    def magnitudes(
+        self, bits: Bits, lane: int, atoms: np.ndarray | None = None, rows: np.ndarray | None = None
+    ) -> np.ndarray:
         """Draw K for each row, as int64.
 
         Args:
@@ -76,7 +78,7 @@ class GeometricSampler:
         """Draw from P(K = k) = tanh(a/2) e^(-a abs k) for each row, as int64.
 
         K is a magnitude, or -1 less a magnitude with probability e^-a / (1 + e^-a): no value is drawn twice or refused.
-        That probability is the chance of an odd magnitude, which is how it is drawn when it is too small for a threshold.
+        It is also the chance of an odd magnitude, which is how it is drawn when it is too small for a threshold.
         """
         magnitude, negative = self._draw(bits, lane, atoms, None)
         coarse = self._coarse[0] if atoms is None else self._coarse[atoms]

@@ -55,7 +55,7 @@ def test_same_bits_same_noise_in_any_subset(rate: float) -> None:
 
 
 def test_ties_of_the_first_sixteen_bits_are_settled_by_the_rest() -> None:
-    """With a threshold that differs from a multiple of 2**-16 only, first words tie and the digit still has its chance."""
+    """Where only the low bits of a threshold are set, every one of its digits is won by a tie."""
     sampler = GeometricSampler([0.1])
     sampler._high[:] = 0
     sampler._low[:] = 2**47  # each digit is one with probability 2**-17

@@ -42,7 +42,12 @@ def test_same_row_same_words_however_asked() -> None:
 
 def test_key_row_value_and_lane_each_change_the_words() -> None:
     bits = keyed(1000)
-    variants = [bits.words(0, 4), bits.words(1, 4), keyed(1000, value=8).words(0, 4), keyed(1000, KEY[::-1]).words(0, 4)]
+    variants = [
+        bits.words(0, 4),
+        bits.words(1, 4),
+        keyed(1000, value=8).words(0, 4),
+        keyed(1000, KEY[::-1]).words(0, 4),
+    ]
     everything = np.concatenate([v.ravel() for v in variants])
     assert len(np.unique(everything)) == len(everything)  # a chance repeat has probability below 1e-11
 
@@ -66,7 +71,8 @@ def test_stream_keys_depend_on_every_label_and_its_place() -> None:
 def test_uniform_below_is_uniform(bound: int) -> None:
     """Chi-square over all values; false alarms 1e-7 each."""
     draws = uniform_below(SystemBits(200_000), 0, bound)
-    assert draws.min() >= 0 and draws.max() < bound
+    assert draws.min() >= 0
+    assert draws.max() < bound
     if bound > 1:
         assert chisquare(np.bincount(draws, minlength=bound)).pvalue > 1e-7
 
@@ -76,7 +82,8 @@ def test_uniform_below_refuses_unfair_words() -> None:
     bits = keyed(50_000)
     bound = 2**62 - 1
     draws = uniform_below(bits, 0, bound)
-    assert draws.min() >= 0 and draws.max() < bound
+    assert draws.min() >= 0
+    assert draws.max() < bound
     assert np.array_equal(draws[:100], uniform_below(bits, 0, bound, np.arange(100)))
 
 
@@ -104,7 +111,7 @@ def test_bad_secrets_are_refused_without_echoing_them(location: str, tmp_path, m
         path.write_text("cd" * 32)
         os.chmod(path, 0o644)
         location = f"file:{path}"
-    with pytest.raises(InvalidInput, match="^secret must ") as refusal:
+    with pytest.raises(InvalidInput, match=r"^secret must ") as refusal:
         load_secret(location)
     assert "abcd1234" not in str(refusal.value)
     assert "abab" not in str(refusal.value)
