@@ -3,135 +3,50 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
-from functools import cached_property
+from dataclasses import replace
+from functools import lru_cache
 from typing import Any
 
-from spark_rdp.domains import COORDINATES, DELTA, EPSILON, SENSITIVITY
-from spark_rdp.errors import InvalidInput, JobFailed, invalid
-from spark_rdp.lattice import Lattice
-from spark_rdp.mechanisms.base import Additive
+from spark_rdp.errors import InvalidInput, invalid
+from spark_rdp.mechanisms.gaussian import DiscreteGaussian
 from spark_rdp.mechanisms.geometric import Geometric
-from spark_rdp.mechanisms.staircase import Staircase, best_step
-from spark_rdp.metrics import Metric
+from spark_rdp.mechanisms.staircase import Staircase
+from spark_rdp.planning.gaussian import gaussian_candidates
 from spark_rdp.planning.plan import Plan
-from spark_rdp.privacy.verify import verify
+from spark_rdp.planning.problem import Builder, Candidate, Problem, fit, pose
+from spark_rdp.planning.r2dp import CERTIFIED, r2dp_candidates
 
 AUTO = "auto"
-#: The largest sensitivity in lattice units.
-LARGEST_STEPS = 2**40
-#: The largest scale of the noise in lattice units; a draw beyond 2**62 then has probability e^-128.
-LARGEST_SCALE = 2.0**55
-#: The smallest budget of one coordinate: below it, what the sampler may add is no longer small beside it.
-SMALLEST_SHARE = 1e-10
-#: Every plan spends at least this share of its budget.
-SPENT = 0.999
-#: How far the two routes to the loss may lie apart, relatively.
-DISAGREEMENT = 1e-9
+#: How a sensitivity bounds a vector.
+PROFILE, L1_NORM = "profile", "l1"
 #: Metric values below this are 0: doubles lose precision there.
 SMALLEST_VALUE = 1e-290
-#: Two metric values this close, relatively, are a tie; the simpler mechanism wins it.
-TIE = 1e-9
 
 
-@dataclass(frozen=True)
-class Problem:
-    """A checked question: at most ``coordinates`` published values change, each by at most ``steps`` lattice units."""
-
-    epsilon: float
-    delta: float
-    sensitivity: float
-    coordinates: int
-    lattice: Lattice
-    steps: int
-    metric: Metric
-
-    @property
-    def share(self) -> float:
-        """The budget of one coordinate: noise is independent, so losses of coordinates add up (mathematics: 1.2)."""
-        return self.epsilon / self.coordinates
-
-    def loss(self, mechanism: Additive) -> float:
-        """The verified loss over the whole profile: the larger of the mechanism's own formula and the second route.
-
-        Raises:
-            JobFailed: The mass function loses more than the mechanism's formula claims, beyond rounding.
-        """
-        claimed = mechanism.loss(self.steps)
-        if self.coordinates * claimed > self.epsilon:  # too much already: no need to look further
-            return self.coordinates * claimed
-        verified = verify(mechanism, self.steps)
-        if not verified <= claimed * (1 + DISAGREEMENT) + 2.0**-44:
-            raise JobFailed(
-                f"The noise {mechanism.name!r} loses {verified!r} where its formula claims {claimed!r}. "
-                "This is a fault of the library: nothing was released; please report it."
-            )
-        return self.coordinates * max(claimed, verified)
-
-    def value(self, mechanism: Additive) -> float:
-        """What the metric reports for a mechanism."""
-        if self.metric.scales:  # measured in lattice units first: high powers of the unit itself could overflow
-            return self.lattice.granularity * self.metric.report(mechanism.expectation(self.metric, 1.0))
-        return self.metric.report(mechanism.expectation(self.metric, self.lattice.granularity))
-
-    def better(self, value: float, other: float) -> bool:
-        """Whether a metric value is better than another by more than a tie."""
-        margin = TIE * max(abs(value), abs(other))
-        return value > other + margin if self.metric.higher_is_better else value < other - margin
-
-    @cached_property
-    def best_step(self) -> int:
-        """The staircase step for the metric."""
-        unit = 1.0 if self.metric.scales else self.lattice.granularity
-        return best_step(self.share, self.steps, self.metric, unit)
-
-
-@dataclass(frozen=True)
-class Candidate:
-    """A mechanism that meets the budget, and what the metric says of it."""
-
-    mechanism: Additive
-    verified_epsilon: float
-    value: float
-
-
-def fit(problem: Problem, make: Callable[[float], Additive]) -> Candidate:
-    """Build a mechanism on the safe side of the budget.
-
-    Args:
-        problem: The question.
-        make: Builds the mechanism whose loss for ``problem.steps`` is meant to be its argument; it must lose less when
-            its argument is smaller.
-
-    Raises:
-        InvalidInput: The budget is too small for the sampler's precision.
-    """
-    share = problem.share
-    for _ in range(20):
-        mechanism = make(share)
-        loss = problem.loss(mechanism)
-        if SPENT * problem.epsilon < loss <= problem.epsilon:
-            return Candidate(mechanism, loss, problem.value(mechanism))
-        share -= 1.25 * (loss - problem.epsilon) / problem.coordinates + 2.0**-53 * share
-        if loss <= problem.epsilon or not share > 0:
-            break
-    raise InvalidInput(
-        f"epsilon must be larger for {problem.coordinates} coordinates; got {problem.epsilon!r}. "
-        "Fewer coordinates, or a larger epsilon, leave each of them enough."
-    )
-
-
+@lru_cache(maxsize=256)
 def _laplace(problem: Problem) -> Candidate:
     return fit(problem, lambda share: Geometric(share / problem.steps))
 
 
+@lru_cache(maxsize=256)
 def _staircase(problem: Problem) -> Candidate:
     return fit(problem, lambda share: Staircase(share, problem.steps, problem.best_step))
 
 
-#: The mechanisms `auto` compares, the simplest first. A builder that cannot serve a problem raises InvalidInput.
-CANDIDATES: dict[str, Callable[[Problem], Candidate]] = {"laplace": _laplace, "staircase": _staircase}
+_R2DP = r2dp_candidates()
+#: The mechanisms `auto` compares, the simplest first.
+CANDIDATES: dict[str, Builder] = {"laplace": _laplace, "staircase": _staircase, CERTIFIED: _R2DP.pop(CERTIFIED)}
+#: Those that are tried when they are asked for.
+ON_REQUEST: dict[str, Builder] = {**_R2DP, **gaussian_candidates()}
+#: Also compared when a delta is given.
+WITH_DELTA = (DiscreteGaussian.name,)
+#: Those whose loss is linear in the shift, so that a vector may be calibrated by its L1 norm.
+LINEAR = (Geometric.name,)
+
+
+def names() -> list[str]:
+    """What ``mechanism`` may be: ``auto`` and the name of each mechanism."""
+    return [AUTO, *CANDIDATES, *ON_REQUEST]
 
 
 def plan(
@@ -143,6 +58,7 @@ def plan(
     coordinates: Any = 1,
     granularity: Any = None,
     delta: Any = 0.0,
+    norm: str = PROFILE,
 ) -> Plan:
     """Find the additive noise that serves a metric best within a budget.
 
@@ -150,10 +66,13 @@ def plan(
         epsilon: The budget for all coordinates together, 1e-6 to 1e4.
         sensitivity: The most one privacy unit changes one published value, in the unit of the value.
         metric: A `Metric`, or as configuration writes it: ``"l1"``, ``"l2"``, ``{"usefulness": 5}``.
-        mechanism: ``auto`` for the best for the metric, or a name from `CANDIDATES`.
+        mechanism: ``auto`` for the best of `CANDIDATES` for the metric, or one of `names`.
         coordinates: How many published values one privacy unit can change, each by ``sensitivity``.
         granularity: The lattice unit, a power of two; 1 for counts. Chosen from the sensitivity when absent.
         delta: 0, or the failure probability allowed; only some mechanisms use it.
+        norm: ``profile``: at most ``coordinates`` values change, each by ``sensitivity``. ``l1``: however many values
+            change, their changes add up to at most ``sensitivity`` in size; for Laplace noise only. The plan then
+            counts as many coordinates as the norm has lattice units, each changing by one.
 
     Returns:
         A plan with SPENT * epsilon < verified_epsilon <= epsilon.
@@ -167,17 +86,25 @@ def plan(
         'staircase'
     """
     began = time.perf_counter()
-    problem = _problem(epsilon, sensitivity, metric, coordinates, granularity, delta)
-    if mechanism not in [AUTO, *CANDIDATES]:
-        raise invalid("mechanism", f"one of {AUTO}, {', '.join(CANDIDATES)}", mechanism, f"Use {AUTO} for the best.")
+    problem = pose(epsilon, sensitivity, metric, coordinates, granularity, delta)
+    if mechanism not in names():
+        raise invalid("mechanism", f"one of {', '.join(names())}", mechanism, f"Use {AUTO} for the best.")
+    if norm != PROFILE:
+        _check_norm(norm, mechanism, problem)
+        # The most expensive change is one lattice unit in each of so many values: what samplers add counts each time.
+        unit = problem.lattice.granularity
+        problem = replace(problem, sensitivity=unit, coordinates=problem.steps, steps=1)
+    builders = {name: builder for name, builder in CANDIDATES.items() if norm == PROFILE or name in LINEAR}
+    extra = [*(WITH_DELTA if problem.delta > 0 and norm == PROFILE else ()), mechanism]
+    builders |= {name: ON_REQUEST[name] for name in extra if name in ON_REQUEST}
     candidates: dict[str, Candidate] = {}
-    for name, builder in CANDIDATES.items():
+    for name, builder in builders.items():
         try:
             candidates[name] = builder(problem)
         except InvalidInput:
             if name == mechanism:
                 raise
-    alternatives = {name: candidates[name].value if name in candidates else None for name in CANDIDATES}
+    alternatives = {name: candidates[name].value if name in candidates else None for name in builders}
     chosen = _choose(problem, candidates) if mechanism == AUTO else mechanism
     winner = candidates[chosen]
     return Plan(
@@ -200,24 +127,24 @@ def plan(
     )
 
 
-def _problem(epsilon: Any, sensitivity: Any, metric: Any, coordinates: Any, granularity: Any, delta: Any) -> Problem:
-    """Check every argument and choose the lattice."""
-    budget = EPSILON.check(epsilon)
-    change = SENSITIVITY.check(sensitivity)
-    goal = Metric.from_spec(metric)
-    count = COORDINATES.check(coordinates)
-    failure = DELTA.check(delta)
-    share = budget / count
-    if not share >= SMALLEST_SHARE * (1 - 1e-9):
-        least = f"at least {SMALLEST_SHARE * count:g} for {count} coordinates"
-        raise invalid("epsilon", least, epsilon, "Let one unit change fewer values.")
-    lattice = Lattice.for_sensitivity(change) if granularity is None else Lattice.of_granularity(granularity)
-    most = min(LARGEST_STEPS, int(LARGEST_SCALE * share))
-    steps = lattice.steps(change)
-    if steps > most:
-        coarser = f"Use a granularity of at least {change / most:.3g}."
-        raise invalid("granularity", f"no finer than sensitivity / {most} here", granularity, coarser)
-    return Problem(budget, failure, change, count, lattice, steps, goal)
+def _check_norm(norm: Any, mechanism: str, problem: Problem) -> None:
+    """Refuse the L1 norm where it would break privacy.
+
+    Source: mathematics, section 1.2: the loss of R2DP noise is concave in the shift and that of a staircase does not
+    shrink with it, so that a change spread over coordinates costs more than its sum in one.
+    """
+    if norm != L1_NORM:
+        raise invalid("norm", f"{PROFILE} or {L1_NORM}", norm, "Say how the sensitivity bounds a vector.")
+    if mechanism not in (AUTO, *LINEAR):
+        raise invalid(
+            "mechanism",
+            f"{' or '.join(LINEAR)} for an L1 norm",
+            mechanism,
+            "Only for a loss linear in the shift does a change spread over coordinates cost no more than its sum in "
+            "one; give coordinates and the most each of them changes.",
+        )
+    if problem.coordinates != 1:
+        raise invalid("coordinates", "left out with an L1 norm", problem.coordinates, "The norm covers all of them.")
 
 
 def _choose(problem: Problem, candidates: dict[str, Candidate]) -> str:
@@ -233,6 +160,17 @@ def _choose(problem: Problem, candidates: dict[str, Candidate]) -> str:
 
 
 def _certificate(problem: Problem, winner: Candidate) -> dict[str, Any]:
+    """How good the winner's kind of noise could be, where its builder knows, and else any additive noise."""
+    overall = _best_of_all(problem, winner)
+    if winner.certificate is None:
+        return overall
+    reason = winner.certificate["reason"]
+    if overall["bound"] is not None:
+        reason += f" Over all additive noises the best is {overall['bound']:.6g} (Geng and Viswanath)."
+    return {**winner.certificate, "reason": reason}
+
+
+def _best_of_all(problem: Problem, winner: Candidate) -> dict[str, Any]:
     """How good any additive noise could be.
 
     Source: Geng and Viswanath 2016, whose theorem covers the integers too: for one coordinate, pure privacy and a
@@ -253,11 +191,12 @@ def _certificate(problem: Problem, winner: Candidate) -> dict[str, Any]:
         gap = abs(winner.value - bound) / abs(bound)
     elif abs(winner.value) <= SMALLEST_VALUE:
         gap = 0.0
+    noise = "additive noise" if problem.metric.symmetric else "symmetric additive noise"
     kind = "two-sided geometric noise" if problem.steps == 1 else "the staircase with the best step"
     return {
         "bound": bound,
         "relative_gap": gap,
-        "reason": f"No additive noise on this lattice does better than {kind} (Geng and Viswanath).",
+        "reason": f"No {noise} on this lattice does better than {kind} (Geng and Viswanath).",
     }
 
 

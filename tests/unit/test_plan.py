@@ -134,6 +134,49 @@ def test_certificate_measures_what_was_asked_for_instead() -> None:
     assert certificate["relative_gap"] == pytest.approx((0.6562 - 0.2592) / 0.6562, abs=1e-3)
 
 
+def test_auto_compares_r2dp_and_shows_its_certificate_when_it_is_asked_for() -> None:
+    """The certified optimum over all second folds stands beside the bound over all noises (mathematics, 1.1 and 2)."""
+    chosen = plan(epsilon=3, sensitivity=1, metric=USEFUL)
+    assert chosen.mechanism == "staircase"
+    assert chosen.alternatives["r2dp"] == pytest.approx(0.310562, abs=2e-6)
+    asked = plan(epsilon=3, sensitivity=1, metric=USEFUL, mechanism="r2dp")
+    assert asked.mechanism == "r2dp"
+    assert asked.metric_value == chosen.alternatives["r2dp"]
+    assert asked.certificate["bound"] == pytest.approx(0.310562, abs=2e-6)
+    assert asked.certificate["relative_gap"] < 1e-8
+    assert "second-fold law" in asked.certificate["reason"]
+    assert "the best is 0.65618" in asked.certificate["reason"]
+    assert asked.build().loss(asked.integer_sensitivity) <= 3
+    family = plan(epsilon=3, sensitivity=1, metric=USEFUL, mechanism="r2dp-gamma")
+    assert set(family.alternatives) == {"laplace", "staircase", "r2dp", "r2dp-gamma"}
+    assert family.certificate["relative_gap"] == pytest.approx(1 - family.metric_value / 0.310562, abs=1e-4)
+    assert Plan.from_json(family.to_json()).build() == family.build()
+
+
+def test_r2dp_is_laplace_where_no_second_fold_helps() -> None:
+    chosen = plan(epsilon=1, sensitivity=1, metric=USEFUL, mechanism="r2dp")
+    assert chosen.metric_value == pytest.approx(chosen.alternatives["laplace"] or 0, rel=1e-9)
+    assert "no second fold beats Laplace" in chosen.certificate["reason"]
+
+
+def test_an_l1_norm_is_for_laplace_only() -> None:
+    """Mathematics, section 1.2: a change spread over coordinates costs more than its sum under any other noise."""
+    chosen = plan(epsilon=1, sensitivity=2, metric="l1", granularity=1, norm="l1")
+    assert chosen.mechanism == "laplace"
+    assert set(chosen.alternatives) == {"laplace"}
+    assert 2 * chosen.build().loss(1) <= 1, "also when it is spread, what the sampler adds counted twice"
+    assert (chosen.coordinates, chosen.integer_sensitivity, chosen.sensitivity) == (2, 1, 1)
+    fine = plan(epsilon=1, sensitivity=2, metric="l1", norm="l1")
+    assert fine.metric_value == pytest.approx(2, rel=1e-5)
+    assert fine.coordinates * fine.build().loss(1) <= 1
+    for name in ("r2dp", "staircase", "r2dp-ensemble"):
+        with pytest.raises(InvalidInput, match=r"mechanism must be laplace for an L1 norm; .* spread over coordinates"):
+            plan(epsilon=1, sensitivity=2, metric="l1", mechanism=name, norm="l1")
+    for extra in ({"norm": "l2"}, {"norm": None}, {"norm": "l1", "coordinates": 2}):
+        with pytest.raises(InvalidInput, match="norm"):
+            plan(epsilon=1, sensitivity=2, metric="l1", **extra)
+
+
 # Every numeric parameter (known-faults, kind K5)
 
 BAD = [-1, math.nan, math.inf, -math.inf, "1", True, None, 5e-324, 1e308, np.bool_(True), [1], 1j, Decimal("NaN")]
