@@ -13,6 +13,7 @@ __version__ = "0.1.0"
 
 _HOME = {
     "BudgetRefused": "spark_rdp.errors",
+    "CollectQuery": "spark_rdp.queries",
     "CustomLoss": "spark_rdp.metrics",
     "InvalidInput": "spark_rdp.errors",
     "JobFailed": "spark_rdp.errors",
@@ -25,7 +26,9 @@ _HOME = {
     "ReleaseQuery": "spark_rdp.queries",
     "SparkRdpError": "spark_rdp.errors",
     "Usefulness": "spark_rdp.metrics",
+    "collect": "spark_rdp.spark.collect",
     "plan": "spark_rdp.planning.additive",
+    "register_functions": "spark_rdp.spark.functions",
     "release": "spark_rdp.spark.release",
 }
 
@@ -35,13 +38,16 @@ if TYPE_CHECKING:
     from spark_rdp.metrics import L1, L2, CustomLoss, Lp, Mallows, Usefulness
     from spark_rdp.planning.additive import plan
     from spark_rdp.planning.plan import Plan
-    from spark_rdp.queries import ReleaseQuery
+    from spark_rdp.queries import CollectQuery, ReleaseQuery
+    from spark_rdp.spark.collect import collect
+    from spark_rdp.spark.functions import register_functions
     from spark_rdp.spark.release import release
 
 __all__ = [
     "L1",
     "L2",
     "BudgetRefused",
+    "CollectQuery",
     "CustomLoss",
     "InvalidInput",
     "JobFailed",
@@ -52,7 +58,9 @@ __all__ = [
     "ReleaseQuery",
     "SparkRdpError",
     "Usefulness",
+    "collect",
     "plan",
+    "register_functions",
     "release",
 ]
 

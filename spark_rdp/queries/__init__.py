@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from spark_rdp.queries.collect import CollectQuery, Memoize, NoisedColumn
 from spark_rdp.queries.keys import KeyBins, KeyDomain, KeyFile, KeyRange, KeyValue, Listed, Selected
 from spark_rdp.queries.measures import AnyMeasure, Count, CountUnits, Histogram, Mean, Measure, Sum
 from spark_rdp.queries.release import ROW, LedgerRef, Output, Privacy, ReleaseQuery, Source, check_id
@@ -9,6 +10,7 @@ from spark_rdp.queries.release import ROW, LedgerRef, Output, Privacy, ReleaseQu
 __all__ = [
     "ROW",
     "AnyMeasure",
+    "CollectQuery",
     "Count",
     "CountUnits",
     "Histogram",
@@ -21,6 +23,8 @@ __all__ = [
     "Listed",
     "Mean",
     "Measure",
+    "Memoize",
+    "NoisedColumn",
     "Output",
     "Privacy",
     "ReleaseQuery",

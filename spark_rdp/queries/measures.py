@@ -18,7 +18,7 @@ from spark_rdp.domains import LARGEST
 from spark_rdp.errors import InvalidInput
 from spark_rdp.lattice import Lattice
 from spark_rdp.metrics import Metric
-from spark_rdp.planning.additive import CANDIDATES
+from spark_rdp.planning import additive
 from spark_rdp.queries.base import Bound, Granularity, MaxPerGroup, Refused, Strict, Weight, refuse
 from spark_rdp.queries.keys import Edges
 
@@ -34,8 +34,8 @@ def _metric(given: Any) -> Any:
 
 
 def _mechanism(given: Any) -> Any:
-    if not isinstance(given, str) or given not in ("auto", *CANDIDATES):
-        raise refuse("", f"one of auto, {', '.join(CANDIDATES)}", given, "`auto` takes the best one for the metric.")
+    if not isinstance(given, str) or given not in additive.names():
+        raise refuse("", f"one of {', '.join(additive.names())}", given, "`auto` takes the best one for the metric.")
     return given
 
 

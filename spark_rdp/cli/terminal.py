@@ -1,0 +1,85 @@
+"""What the command line shows: results on stdout, everything else on stderr, and little of it."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import traceback
+from collections.abc import Iterator
+from pathlib import Path
+
+from spark_rdp.errors import InvalidInput, SparkRdpError, invalid
+
+#: What an unforeseen failure ends with: nothing was published, the same call can be made again.
+FAILED = 4
+INTERRUPTED = 130
+
+
+def sentence(text: str) -> str:
+    """Bring a message onto one line, with a full stop."""
+    line = " ".join(text.split())
+    return line if line.endswith((".", "?", "!")) else f"{line}."
+
+
+def explain(failure: BaseException, verbose: bool) -> int:
+    """Tell a failure in one sentence on stderr and return the exit code that goes with it.
+
+    Args:
+        failure: What was raised.
+        verbose: Print the trace as well.
+    """
+    if isinstance(failure, SparkRdpError):
+        text, code = str(failure), failure.exit_code
+    elif isinstance(failure, KeyboardInterrupt):
+        text, code = "Stopped; nothing was published, and the same command can be run again", INTERRUPTED
+    elif hasattr(failure, "format_message"):  # a usage error of the command-line parser
+        text, code = failure.format_message(), InvalidInput.exit_code
+    else:
+        # The message of a foreign exception may quote data values, so only its kind is named.
+        text, code = f"Failed unexpectedly ({type(failure).__name__}); run again with --verbose for the trace", FAILED
+    if verbose:
+        traceback.print_exception(type(failure), failure, failure.__traceback__, file=sys.stderr)
+    sys.stderr.write(f"spark-rdp: {sentence(text)}\n")
+    return code
+
+
+@contextlib.contextmanager
+def progress(text: str) -> Iterator[None]:
+    """Show on stderr that work is going on, and for how long; only on a terminal, and only from two seconds on."""
+    if not sys.stderr.isatty():
+        yield
+        return
+    import threading
+
+    from rich.console import Console
+    from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+    columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
+    bar = Progress(*columns, console=Console(stderr=True), transient=True)
+    bar.add_task(text, total=None)
+    late = threading.Timer(2.0, bar.start)
+    late.daemon = True
+    late.start()
+    try:
+        yield
+    finally:
+        late.cancel()
+        late.join()
+        bar.stop()
+
+
+def show(renderable: object) -> None:
+    """Print a table or text on stdout; as wide as the terminal, or as needed when it goes to a file."""
+    from rich.console import Console
+
+    console = Console(highlight=False)
+    if not console.is_terminal:
+        console = Console(highlight=False, width=200, soft_wrap=False, color_system=None)
+    console.print(renderable)
+
+
+def existing_file(path: Path, name: str) -> Path:
+    """Return the path of a file that can be read, or raise InvalidInput."""
+    if not path.is_file():
+        raise invalid(name, "a file that exists", str(path), "Check the path.")
+    return path

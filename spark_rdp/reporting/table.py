@@ -1,0 +1,132 @@
+"""Tables for the terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from rich import box
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from spark_rdp.reporting.figures import bins, figure, is_bins
+from spark_rdp.reporting.story import part_text
+from spark_rdp.reporting.words import against, metric_label, metric_value, number, plain, ranked
+
+if TYPE_CHECKING:
+    from spark_rdp.ledger import Balance, Entry
+    from spark_rdp.planning.plan import Plan
+    from spark_rdp.releases import ReleasePlan
+    from spark_rdp.reporting.published import Published
+
+#: What the terminal shows of a large release.
+TERMINAL_ROWS = 24
+
+
+def _table(title: str | None = None) -> Table:
+    return Table(title=title, box=box.SIMPLE_HEAD, title_justify="left", title_style="bold", pad_edge=False)
+
+
+def plan_table(plan: Plan) -> RenderableType:
+    """A plan beside its rivals, best first, and one sentence of why."""
+    rivals = _table(f"Noise for epsilon {plain(plan.epsilon)}, sensitivity {plain(plan.sensitivity)}")
+    rivals.add_column("mechanism")
+    rivals.add_column(metric_label(plan.metric), justify="right")
+    rivals.add_column(f"against {plan.mechanism}", justify="right")
+    for name, value in ranked(plan):
+        chosen = name == plan.mechanism
+        beside = "chosen" if chosen else against(plan.metric, value, plan.metric_value)
+        rivals.add_row(name, metric_value(plan.metric, value), beside, style="bold" if chosen else "")
+    facts = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
+    facts.add_row("verified epsilon", f"{plan.verified_epsilon:.9g}")
+    if plan.delta:
+        facts.add_row("delta", plain(plan.delta))
+    facts.add_row("values one unit can change", f"{plan.coordinates:,}")
+    facts.add_row("granularity", f"{plan.granularity:.6g}")
+    facts.add_row("95 % of the noise within", f"± {number(plan.build().quantile(0.95) * plan.granularity)}")
+    facts.add_row("certificate", str(plan.certificate["reason"]))
+    facts.add_row("plan", plan.plan_id[:16])
+    return Group(rivals, facts, Text(), Text(plan.why))
+
+
+def release_table(published: Published, most: int = TERMINAL_ROWS) -> RenderableType:
+    """The first rows of a release: each value with its error bar; marked ≈ where the noise is as large as the value."""
+    plan = published.plan
+    table = _table(published.manifest["release_id"])
+    for key in plan.group_columns:
+        table.add_column(Text(key))
+    for name in plan.measures:
+        table.add_column(Text(name), justify="right")
+    shown = min(most, published.rows)
+    for row in range(shown):
+        keys = [Text(printable(key)) for key in published.keys(row)]
+        table.add_row(*keys, *(_cell(published, name, row) for name in plan.measures))
+    notes = ["± : 95 % of the noise; ≈ : the noise is as large as the value."]
+    if shown < published.total_rows:
+        notes.insert(0, f"The first {shown:,} of {published.total_rows:,} rows.")
+    return Group(table, *(Text(note, style="dim") for note in notes))
+
+
+def _cell(published: Published, measure: str, row: int) -> Text:
+    value, low, high = published.value(measure, row)
+    if is_bins(value):
+        figures, error = bins(value, low, high)
+        return Text.assemble(" | ".join(each.text for each in figures), (f" {error}", "dim"))
+    shown = figure(value, low, high, published.range_of(measure))
+    text = f"≈ {shown.text}" if shown.drowned else shown.text
+    return Text.assemble((text, "dim" if shown.drowned else ""), (f" {shown.error}", "dim"))
+
+
+def printable(text: str) -> str:
+    """A text without control characters, which could drive the terminal."""
+    return "".join(letter if letter.isprintable() else "�" for letter in text)
+
+
+def noise_table(plan: ReleasePlan) -> RenderableType:
+    """The noise of each measure: mechanism, share of the budget, how far 95 % of it reaches, and the next best."""
+    table = _table("Noise")
+    for heading in ("measure", "mechanism", "epsilon", "95 % within", "metric", "value", "runner-up"):
+        table.add_column(heading, justify="right" if heading in ("epsilon", "95 % within", "value") else "left")
+    for component in plan.components:
+        noise = component.plan
+        part = part_text(component, len(plan.of(component.measure)))
+        reach = noise.build().quantile(0.95) * noise.granularity
+        others = [(name, value) for name, value in ranked(noise) if name != noise.mechanism and value is not None]
+        rival = f"{others[0][0]}: {against(noise.metric, others[0][1], noise.metric_value)}" if others else "–"
+        label = f"{component.measure}: {part}" if part else component.measure
+        metric = (metric_label(noise.metric), metric_value(noise.metric, noise.metric_value))
+        table.add_row(label, noise.mechanism, plain(noise.epsilon), f"± {number(reach, 3)}", *metric, rival)
+    if plan.selection:
+        table.add_row(
+            "selection of the keys", "truncated geometric", plain(plan.selection.epsilon_millionths / 1e6), *["–"] * 4
+        )
+    return table
+
+
+def balance_table(balance: Balance) -> RenderableType:
+    """The budget of a data set: total, spent, left."""
+    table = _table(f"Budget of {balance.dataset}")
+    table.add_column("")
+    for heading in ("total", "spent", "left"):
+        table.add_column(heading, justify="right")
+    amounts = (balance.total_epsilon, balance.spent_epsilon, balance.remaining_epsilon)
+    table.add_row("epsilon", *(f"{amount:.6f}" for amount in amounts))
+    table.add_row(
+        "delta", *(f"{delta:g}" for delta in (balance.total_delta, balance.spent_delta, balance.remaining_delta))
+    )
+    releases = f"{balance.releases} release{'' if balance.releases == 1 else 's'} charged"
+    return Group(table, Text(releases))
+
+
+def history_table(dataset: str, entries: Sequence[Entry]) -> RenderableType:
+    """Every event of a data set, oldest first."""
+    if not entries:
+        return Text(f"Nothing was charged to {dataset} yet.")
+    table = _table(f"History of {dataset}")
+    for heading in ("when", "release", "event", "epsilon", "delta", "query", "location"):
+        table.add_column(heading, justify="right" if heading in ("epsilon", "delta") else "left", overflow="fold")
+    for entry in entries:
+        charge = (f"{entry.epsilon:.6f}", f"{entry.delta:g}")
+        table.add_row(entry.at, entry.release_id, entry.event, *charge, entry.query_digest[:12], entry.location)
+    return table

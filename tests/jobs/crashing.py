@@ -1,0 +1,85 @@
+"""A release that is killed: run as a script by test_crash.py.
+
+``crashing.py MOMENT FOLDER SEED`` publishes a small made-up result without Spark and kills itself at MOMENT, a name of
+the table in spark_rdp/publishing.py, or runs to the end if MOMENT is ``never``. SEED changes the values: a second
+computation is always a different one. With ``spark`` as a fourth argument it is a real release on Spark.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from spark_rdp import publishing
+from spark_rdp.ledger import Ledger
+from spark_rdp.queries import ReleaseQuery
+
+QUERY = "a" * 64
+RELEASE = "orders@2026-11-30"
+
+
+def kill_at(moment: str) -> None:
+    """Make the process die by SIGKILL when the release reaches ``moment``."""
+
+    def reached(now: str) -> None:
+        if now == moment:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    publishing.reached = reached
+
+
+def publish(folder: Path, seed: str) -> publishing.Publication:
+    """Publish, slowly enough to be killed in between; the values differ with the seed."""
+
+    def compute(data: Path) -> dict[str, Any]:
+        data.mkdir()
+        for part in range(4):
+            with (data / f"part-{part:05d}-{seed}-c000.snappy.parquet").open("w") as file:
+                for line in range(50):
+                    file.write(f"{part} {line} {seed}\n")
+                    file.flush()
+                    time.sleep(5e-5)
+        (data / "_SUCCESS").touch()
+        (data / ".part.crc").touch()
+        return {"rows": 200}
+
+    charge = publishing.Charge(Ledger(f"sqlite:///{folder}/budget.db"), "orders", 400_000, 0.0)
+    return publishing.publish_folder(folder / "out" / "run=1", RELEASE, QUERY, charge, compute)
+
+
+def query(folder: Path) -> ReleaseQuery:
+    """A small release on Spark."""
+    return ReleaseQuery(
+        name="orders",
+        source={"format": "csv", "path": str(folder / "in.csv"), "schema": "u BIGINT, k STRING, v DOUBLE"},
+        privacy={"unit": "u", "epsilon": 0.4, "max_groups": 2},
+        group_by={"k": ["a", "b", "c"]},
+        measures=[
+            {"name": "n", "type": "count", "max_per_group": 2},
+            {"name": "total", "type": "sum", "column": "v", "lower": 0, "upper": 9},
+        ],
+        output={"path": str(folder / "out")},
+        ledger={"url": f"sqlite:///{folder}/budget.db", "dataset": "orders"},
+    )
+
+
+def main(moment: str, folder: Path, seed: str, *more: str) -> None:
+    """Publish once, and die at the moment."""
+    kill_at(moment)
+    if more != ("spark",):
+        print("started", flush=True)
+        publish(folder, seed)
+        return
+    from spark_rdp.spark import release, session
+
+    with session.opened("crashing", master="local[2]", conf={"spark.sql.shuffle.partitions": "4"}) as spark:
+        print("started", flush=True)
+        release.release(None, query(folder), run="1", spark=spark)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], Path(sys.argv[2]), *sys.argv[3:])

@@ -1,0 +1,85 @@
+"""`spark-rdp collect` with the documented example, from data to published rows."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+from pyspark.sql import SparkSession
+
+from spark_rdp.cli import main
+from spark_rdp.demo import telemetry
+
+EXAMPLE = Path(__file__).parents[2] / "conf" / "telemetry.yaml"
+SECRET = "0123456789abcdef" * 4
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where the example finds its data and its secret."""
+    (tmp_path / "demo-out" / "data").mkdir(parents=True)
+    pq.write_table(telemetry(rows=2000, devices=50), tmp_path / "demo-out" / "data" / "telemetry.parquet")
+    (tmp_path / "secret").write_text(SECRET)
+    (tmp_path / "secret").chmod(0o600)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def test_the_example_is_published_once_and_then_read_back(
+    spark: SparkSession, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = ["collect", str(EXAMPLE), "--run", "1"]
+    assert main([*command, "--dry-run"]) == 0
+    told = capsys.readouterr()
+    assert "telemetry@1 would spend epsilon 1 on each row. Nothing was read." in told.out
+    assert not (folder / "out").exists()
+
+    assert main(command) == 0
+    told = capsys.readouterr()
+    assert told.err == ""
+    assert "telemetry@1 is published. 2,000 rows in" in told.out
+    published = folder / "out" / "telemetry" / "run=1"
+    files = {file.name: file.read_bytes() for file in published.iterdir()}
+    assert json.loads(files["manifest.json"])["columns"] == "`country` string, `battery` double"
+    assert all(SECRET.encode() not in content for content in files.values())
+    noisy = pq.ParquetFile(published / "part-00000.snappy.parquet").read()
+    assert noisy.column_names == ["country", "battery"]
+    assert noisy.num_rows == 2000
+
+    (folder / "secret").unlink()  # reading back needs neither the secret nor the data
+    (folder / "demo-out" / "data" / "telemetry.parquet").unlink()
+    assert main(command) == 0
+    assert "telemetry@1 was published before: nothing was read." in capsys.readouterr().out
+    assert {file.name: file.read_bytes() for file in published.iterdir()} == files
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "sentence"),
+    [
+        ("lower: 0 ", "lower: 200 ", "columns[0].lower must be below upper"),
+        ("column: battery", "column: charge", "columns[0].column must be a column of the source; got 'charge'."),
+        ("secret: file:secret", "secret: file:nowhere", "secret must be an existing file"),
+        ("output:", "# output:", "output must be given"),
+        ("source:", "from:", "from is not a known key"),
+    ],
+)
+def test_a_file_that_cannot_be_used_is_one_sentence(
+    spark: SparkSession, folder: Path, capsys: pytest.CaptureFixture[str], old: str, new: str, sentence: str
+) -> None:
+    text = EXAMPLE.read_text(encoding="utf-8")
+    assert old in text
+    (folder / "conf.yaml").write_text(text.replace(old, new, 1))
+    assert main(["collect", str(folder / "conf.yaml")]) == 2
+    told = capsys.readouterr()
+    assert told.out == ""
+    assert told.err.startswith(f"spark-rdp: {sentence}")
+    assert told.err.count("\n") == 1
+    assert not (folder / "out" / "telemetry").exists()
+
+
+def test_the_schema_knows_every_key_of_the_example(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["schema", "collect"]) == 0
+    keys = set(json.loads(capsys.readouterr().out)["properties"])
+    assert {"kind", "name", "source", "row_key", "columns", "invalid", "null_policy", "keep", "memoize"} <= keys

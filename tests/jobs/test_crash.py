@@ -1,0 +1,111 @@
+"""SIGKILL at every enumerated moment and at random ones, then the same release id again."""
+
+from __future__ import annotations
+
+import json
+import random
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from jobs import crashing
+from spark_rdp import publishing
+from spark_rdp.ledger import Ledger
+from spark_rdp.spark import release
+
+MOMENTS = re.findall(r"^``([a-z-]+)``  ", publishing.__doc__ or "", re.MULTILINE)
+
+
+def snapshot(folder: Path) -> dict[str, bytes]:
+    return {str(file.relative_to(folder)): file.read_bytes() for file in sorted(folder.rglob("*")) if file.is_file()}
+
+
+def check_one_publication(folder: Path, visible: dict[str, bytes]) -> None:
+    """After a crash: the same id ends in one publication and one charge, and nothing visible ever changed."""
+    ledger = Ledger(f"sqlite:///{folder}/budget.db", "orders")
+    charged = ledger.balance().releases
+    crashing.publish(folder, "second")
+    out = folder / "out"
+    after = snapshot(out)
+    if visible:
+        assert after == visible
+    assert [file.name for file in out.iterdir()] == ["run=1"]
+    manifest = json.loads(after["run=1/manifest.json"])
+    assert manifest["content_digest"] == publishing.content_digest(out / "run=1")
+    assert (charged <= 1, ledger.balance().releases, ledger.balance().spent_epsilon) == (True, 1, 0.4)
+    assert [entry.event for entry in ledger.history()] == ["reserved", "published"]
+    crashing.publish(folder, "third")
+    assert snapshot(out) == after
+
+
+def visible(folder: Path) -> dict[str, bytes]:
+    """What somebody could have seen: everything in the output folder that is not hidden."""
+    files = snapshot(folder / "out") if (folder / "out").exists() else {}
+    return {name: content for name, content in files.items() if not name.startswith(".")}
+
+
+def start(folder: Path, moment: str, *more: str) -> subprocess.Popen[str]:
+    Ledger(f"sqlite:///{folder}/budget.db").create("orders", 1.0)
+    command = [sys.executable, str(Path(crashing.__file__)), moment, str(folder), "first", *more]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+
+
+def test_the_moments_are_the_seven_of_the_table() -> None:
+    assert len(MOMENTS) == 7
+
+
+@pytest.mark.parametrize("moment", MOMENTS)
+def test_killed_at_a_named_moment(tmp_path: Path, moment: str) -> None:
+    process = start(tmp_path, moment)
+    assert process.wait(timeout=60) == -signal.SIGKILL
+    seen = visible(tmp_path)
+    assert bool(seen) == moment.startswith("published")
+    check_one_publication(tmp_path, seen)
+
+
+@pytest.mark.parametrize("number", range(10))
+def test_killed_at_a_random_moment(tmp_path: Path, number: int) -> None:
+    process = start(tmp_path, "never")
+    assert process.stdout is not None
+    process.stdout.readline()
+    time.sleep(random.Random(number).uniform(0, 0.08))
+    process.kill()
+    process.wait(timeout=60)
+    check_one_publication(tmp_path, visible(tmp_path))
+
+
+def test_real_releases_are_killed_and_continued(tmp_path: Path, spark: SparkSession) -> None:
+    """Releases on Spark, killed at two named moments and two others; then every id again, and again."""
+    kills = ["written", "published-folder", 0.8, 2.0]
+    seen: list[dict[str, bytes]] = []
+    for number, kill in enumerate(kills):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        (folder / "in.csv").write_text("".join(f"{n % 50},{'abcd'[n % 4]},{n % 9}\n" for n in range(400)))
+        process = start(folder, kill if isinstance(kill, str) else "never", "spark")
+        if isinstance(kill, float):
+            assert process.stdout is not None
+            process.stdout.readline()
+            time.sleep(kill)
+            process.kill()
+        assert process.wait(timeout=120) == -signal.SIGKILL or kill == kills[-1]
+        seen.append(visible(folder))
+    assert (bool(seen[0]), bool(seen[1])) == (False, True)
+    for number, before in enumerate(seen):
+        folder = tmp_path / str(number)
+        result = release.release(None, crashing.query(folder), run="1", spark=spark)
+        after = snapshot(folder / "out")
+        assert after == before or not before
+        assert result.already_published == bool(before)
+        assert [file.name for file in (folder / "out").iterdir()] == ["run=1"]
+        assert release.release(None, crashing.query(folder), run="1", spark=spark).df.collect() == result.df.collect()
+        assert snapshot(folder / "out") == after
+        ledger = Ledger(f"sqlite:///{folder}/budget.db", "orders")
+        assert (ledger.balance().releases, ledger.balance().spent_epsilon) == (1, 0.4)
+        assert [entry.event for entry in ledger.history()] == ["reserved", "published"]

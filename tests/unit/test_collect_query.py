@@ -1,0 +1,165 @@
+"""Collection queries and their plans: what is accepted, what is refused, and in which words."""
+
+from __future__ import annotations
+
+import copy
+import json
+import math
+from decimal import Decimal
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from spark_rdp.collection import CollectPlan, collect_id, plan_collect
+from spark_rdp.errors import InvalidInput
+from spark_rdp.mechanisms.local_build import build_local
+from spark_rdp.queries import CollectQuery
+
+EXAMPLE = Path(__file__).parents[2] / "conf" / "telemetry.yaml"
+QUERY: dict[str, Any] = {
+    "name": "telemetry",
+    "row_key": ["device", "event_id"],
+    "columns": [
+        {"column": "battery", "lower": 0, "upper": 101, "epsilon": 0.7, "mechanism": "podium"},
+        {"column": "speed", "lower": -3, "upper": 7, "epsilon": 0.1, "mechanism": "duchi"},
+    ],
+    "keep": ["country"],
+    "secret": "env:SPARK_RDP_SECRET",
+}
+
+
+def changed(path: str, value: Any) -> dict[str, Any]:
+    """The query with another value at a dotted path such as ``columns.1.lower``."""
+    query = copy.deepcopy(QUERY)
+    *parents, last = [int(part) if part.isdigit() else part for part in path.split(".")]
+    place: Any = query
+    for part in parents:
+        place = place[part]
+    place[last] = value
+    return query
+
+
+def refusal(query: dict[str, Any]) -> str:
+    """The message of a refused query; a file and keyword arguments say the same."""
+    with pytest.raises(InvalidInput) as from_mapping:
+        CollectQuery.of(query)
+    with pytest.raises(InvalidInput) as from_keywords:
+        CollectQuery(**query)
+    assert str(from_mapping.value) == str(from_keywords.value)
+    assert "\n" not in str(from_mapping.value)
+    return str(from_mapping.value)
+
+
+def test_the_documented_example() -> None:
+    query = CollectQuery.from_yaml(EXAMPLE)
+    assert query.noise_key == ("device", "event_id")
+    assert [item.column for item in query.columns] == ["battery"]
+    assert query.output is not None
+
+
+def test_the_defaults_depend_on_no_data() -> None:
+    query = CollectQuery(**QUERY)
+    assert (query.invalid, query.null_policy, query.memoize) == ("clamp", "midpoint", None)
+    assert (query.columns[0].mechanism, query.columns[0].metric) == ("podium", "average-variance")
+    assert query.used_columns == {
+        "device": "row_key[0]",
+        "event_id": "row_key[1]",
+        "battery": "columns[0].column",
+        "speed": "columns[1].column",
+        "country": "keep[0]",
+    }
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf, "1", True, None, [1], 1e300], ids=repr)
+@pytest.mark.parametrize("key", ["lower", "upper", "epsilon"])
+def test_numbers_are_numbers(key: str, bad: Any) -> None:
+    assert refusal(changed(f"columns.1.{key}", bad)).startswith(f"columns[1].{key} must be a number between ")
+
+
+@pytest.mark.parametrize("epsilon", [0, -1, 5e-324, 1e-7, 1e5])
+def test_impossible_budgets(epsilon: float) -> None:
+    assert refusal(changed("columns.0.epsilon", epsilon)).startswith("columns[0].epsilon must be a number between ")
+
+
+@pytest.mark.parametrize("epsilon", [1, np.float32(1), np.int64(1), Decimal(1), Fraction(1)], ids=repr)
+def test_every_kind_of_number_is_the_same_number(epsilon: Any) -> None:
+    assert CollectQuery(**changed("columns.0.epsilon", epsilon)).columns[0].epsilon == 1.0
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "message"),
+    [
+        ("columns.0.lower", 101, "columns[0].lower must be below upper (101.0); got 101.0"),
+        ("columns.0.lower", 101 - 1e-9, "columns[0].lower must be further below upper"),
+        ("columns.0.mechanism", "median", "columns[0].mechanism must be one of auto, "),
+        ("columns.0.metric", "l2", "columns[0].metric must be one of average-variance"),
+        ("columns.0.metric", {"usefulness": -1}, "columns[0].metric: gamma must be a number"),
+        ("columns.0.metric", {"prior-variance": {"edges": [-9, 4], "weights": [1]}}, "columns[0].metric: prior must"),
+        ("columns.0.lowest", 3, "columns[0].lowest is not a known key; did you mean 'lower'?"),
+        ("columns", [], "columns must be a list that is not empty"),
+        ("columns.1.column", "Battery", "columns[1].column must be different from every other published column"),
+        ("keep", ["battery"], "keep[0] must be different from every other published column"),
+        ("keep", "country", "keep must be a list"),
+        ("row_key", [], "row_key must be given"),
+        ("row_key", ["device", "SPEED"], "row_key[1] must be a column that is not noised"),
+        ("memoize", {"by": "speed"}, "memoize.by[0] must be a column that is not noised"),
+        ("memoize", {}, "memoize.by must be given"),
+        ("invalid", "drop", "invalid must be 'clamp' or 'error'"),
+        ("null_policy", "zero", "null_policy must be 'midpoint', 'drop' or 'error'"),
+        ("name", "a b", "name must be at most 128 letters"),
+        ("kind", "release", "kind must be 'collect'"),
+    ],
+)
+def test_what_is_refused_is_named(path: str, value: Any, message: str) -> None:
+    assert refusal(changed(path, value)).startswith(message)
+
+
+@pytest.mark.parametrize("secret", ["0123456789abcdef" * 4, "env:", b"12", 17])
+def test_a_secret_in_the_configuration_is_refused_unseen(secret: Any) -> None:
+    told = refusal(changed("secret", secret))
+    assert told.startswith("secret must be env:NAME or file:PATH")
+    assert "0123456789abcdef" not in told
+
+
+def test_the_digest_is_of_what_decides_the_values() -> None:
+    digest = CollectQuery(**QUERY).digest()
+    for path, value in [("secret", "file:/elsewhere"), ("output", {"path": "out"})]:
+        assert CollectQuery(**changed(path, value)).digest() == digest
+    for path, value in [("columns.0.upper", 100), ("keep", []), ("invalid", "error"), ("memoize", {"by": "device"})]:
+        assert CollectQuery(**changed(path, value)).digest() != digest
+
+
+def test_one_plan_for_each_column() -> None:
+    plan = plan_collect(CollectQuery(**QUERY))
+    assert list(plan.columns) == ["battery", "speed"]
+    assert plan.epsilon == 0.8  # and not 0.7999999999999999, the sum of doubles
+    for item in plan.columns.values():
+        assert item.model == "local"
+        assert 0.999 * item.epsilon < item.verified_epsilon <= item.epsilon
+        assert build_local(item.mechanism, item.parameters).loss() == item.verified_epsilon
+    assert CollectPlan.of_content(json.loads(json.dumps(plan.content()))) == plan
+
+
+def test_a_mechanism_that_cannot_serve_a_column_is_named_with_its_place() -> None:
+    columns = [{**QUERY["columns"][0], "mechanism": "fitted", "metric": {"usefulness": 3}}]
+    with pytest.raises(InvalidInput, match=r"^columns\[0\]\.mechanism fitted minimises a variance"):
+        plan_collect(CollectQuery(**{**QUERY, "columns": columns}))
+
+
+@pytest.mark.parametrize(
+    ("lower", "upper"), [(0, 1e-100), (-1e100, 0), (1e6, 1e6 + 0.002), (1e15, 1e15 + 1e6 + 2), (-5e99, 5e99)]
+)
+def test_unusual_ranges_have_a_plan(lower: float, upper: float) -> None:
+    column = {"column": "v", "lower": lower, "upper": upper, "epsilon": 1, "mechanism": "podium"}
+    plan = plan_collect(CollectQuery(name="x", row_key=["id"], columns=[column])).columns["v"]
+    assert plan.verified_epsilon <= 1
+
+
+def test_ids() -> None:
+    query = CollectQuery(**QUERY)
+    assert (collect_id(query), collect_id(query, "7")) == ("telemetry", "telemetry@7")
+    with pytest.raises(InvalidInput, match="run must be"):
+        collect_id(query, "../7")
