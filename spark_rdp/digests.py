@@ -15,6 +15,8 @@ from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 
 from spark_rdp.randomness import DIGEST_BYTES
 
+#: Rows at a time: arrays of this length stay in the cache.
+_ROWS = 4096
 #: Which bits of a block's two words belong to a text that has 0, 1, ..., 16 bytes left.
 _LEFT = np.array(
     [[(1 << 8 * min(max(left - word * 8, 0), 8)) - 1 for word in (0, 1)] for left in range(DIGEST_BYTES + 1)],
@@ -41,6 +43,14 @@ class RowDigests:
         Returns:
             uint8 of shape (n, 16).
         """
+        digests = np.empty((len(columns[0]), DIGEST_BYTES), dtype=np.uint8)
+        for start in range(0, len(digests), _ROWS):
+            part = [column.slice(start, _ROWS) for column in columns]
+            digests[start : start + _ROWS] = self._of(part).view(np.uint8)
+        return digests
+
+    def _of(self, columns: Sequence[pa.Array]) -> np.ndarray:
+        """The digests of some rows, as two words each."""
         texts = [_Texts(column) for column in columns if not pa.types.is_integer(column.type)]
         numbers = [column.to_numpy() for column in columns if pa.types.is_integer(column.type)]
         heads = [*numbers, *(text.lengths for text in texts)]
@@ -55,11 +65,9 @@ class RowDigests:
             while len(text.rows):
                 rows = text.rows
                 state[rows] = self._encrypt(state[rows] ^ text.block())
-        return state.view(np.uint8)
+        return state
 
     def _encrypt(self, blocks: np.ndarray) -> np.ndarray:
-        if not len(blocks):
-            return blocks
         output = np.empty(blocks.nbytes + DIGEST_BYTES - 1, dtype=np.uint8)
         self._encryptor.update_into(np.ascontiguousarray(blocks).data.cast("B"), output.data)
         return output[: blocks.nbytes].view(np.uint64).reshape(blocks.shape)

@@ -1,15 +1,4 @@
-"""Who spent what on which data set: an append-only budget ledger on SQLAlchemy.
-
-A charge is reserved *before* any data is read and marked published *after* the output is committed. Every event is a
-row of its own and no row is ever changed, so the history is complete and a crash leaves either a whole event or none.
-
-Amounts are integers: epsilon in millionths (charges rounded up, totals rounded down), delta as the decimal number that
-was written, added exactly. Ten charges of 0.1 therefore fit 1.0 exactly, and no charge is small enough to vanish.
-
-The tables carry what a server with many writers and tighter accounting need later: the data set row is locked while a
-charge is decided (``FOR UPDATE``; a SQLite file is locked as a whole by ``BEGIN IMMEDIATE``), every data set names its
-accounting, and the schema has a version.
-"""
+"""The ledger itself: every call is one transaction."""
 
 from __future__ import annotations
 
@@ -17,7 +6,6 @@ import re
 import shlex
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from datetime import datetime, timezone
 from fractions import Fraction
 from pathlib import Path
@@ -27,135 +15,36 @@ import sqlalchemy as sa
 from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError, SQLAlchemyError
 from sqlalchemy.pool import NullPool
 
-from spark_rdp.domains import DELTA, EPSILON, Whole
+from spark_rdp.domains import DELTA, Whole
 from spark_rdp.errors import BudgetRefused, InvalidInput, JobFailed, invalid
+from spark_rdp.ledger.records import (
+    ABANDONED,
+    MILLION,
+    PUBLISHED,
+    RESERVED,
+    Balance,
+    Entry,
+    Reservation,
+    to_millionths,
+)
+from spark_rdp.ledger.tables import (
+    DATASETS,
+    ENTRIES,
+    METADATA,
+    SCHEMA,
+    SCHEMA_VERSION,
+    begin_sqlite,
+    prepare_sqlite,
+)
 
-SCHEMA_VERSION = 1
-MILLION = 1_000_000
 #: Seconds a writer waits for the others before it gives up (exit code 4, safe to run again).
 WAIT_SECONDS = 30
 #: How many of the largest earlier charges a refusal names.
 NAMED_SPENDS = 3
 
-RESERVED, PUBLISHED, ABANDONED = "reserved", "published", "abandoned"
-
 _CHARGE = Whole("epsilon_millionths", 1, 10**10, "Give the charge in millionths of epsilon, rounded up.")
 _NAME = re.compile(r"[^\x00-\x1f\x7f]{1,200}")
 _DIGEST = re.compile(r"[0-9a-f]{64}")
-
-_metadata = sa.MetaData()
-_schema = sa.Table("ledger_schema", _metadata, sa.Column("version", sa.Integer, primary_key=True, autoincrement=False))
-_datasets = sa.Table(
-    "ledger_datasets",
-    _metadata,
-    sa.Column("id", sa.Integer, primary_key=True),
-    sa.Column("name", sa.String(200), nullable=False, unique=True),
-    sa.Column("epsilon_millionths", sa.BigInteger, nullable=False),
-    sa.Column("delta", sa.String(40), nullable=False),  # decimal text: exact, and the same in every database
-    sa.Column("accounting", sa.String(20), nullable=False),
-    sa.Column("created", sa.String(40), nullable=False),
-)
-_entries = sa.Table(
-    "ledger_entries",
-    _metadata,
-    sa.Column("id", sa.Integer, primary_key=True),
-    sa.Column("dataset_id", sa.ForeignKey("ledger_datasets.id"), nullable=False),
-    sa.Column("release_id", sa.String(200), nullable=False),
-    # Counts the abandoned attempts before this one. With it, the constraint below is the data base's own promise that
-    # a release id is charged once and published once.
-    sa.Column("attempt", sa.Integer, nullable=False),
-    sa.Column("event", sa.String(10), nullable=False),
-    sa.Column("query_digest", sa.String(64), nullable=False),
-    sa.Column("epsilon_millionths", sa.BigInteger, nullable=False),
-    sa.Column("delta", sa.String(40), nullable=False),
-    sa.Column("location", sa.String(4000), nullable=False),  # where the output goes; empty: handed to the caller
-    sa.Column("content_digest", sa.String(64), nullable=False),  # of what was published; empty before
-    sa.Column("at", sa.String(40), nullable=False),  # UTC, ISO 8601
-    sa.UniqueConstraint("dataset_id", "release_id", "attempt", "event", name="one_event_per_attempt"),
-    sa.CheckConstraint("epsilon_millionths > 0", name="charge_is_positive"),
-    sa.CheckConstraint("event IN ('reserved', 'published', 'abandoned')", name="known_event"),
-)
-
-
-def to_millionths(epsilon: float, *, up: bool) -> int:
-    """Epsilon in whole millionths, read as the decimal number it prints as; charges round up, totals down."""
-    exact = Fraction(repr(EPSILON.check(epsilon))) * MILLION
-    return -((-exact.numerator) // exact.denominator) if up else exact.numerator // exact.denominator
-
-
-@dataclass(frozen=True)
-class Entry:
-    """One event of the history; ``epsilon`` and ``delta`` are the charge of the release it belongs to."""
-
-    release_id: str
-    event: str
-    query_digest: str
-    epsilon_millionths: int
-    delta: float
-    location: str
-    content_digest: str
-    at: str
-
-    @property
-    def epsilon(self) -> float:
-        return self.epsilon_millionths / MILLION
-
-
-@dataclass(frozen=True)
-class Reservation:
-    """What the ledger knows about a release id.
-
-    Attributes:
-        state: ``reserved`` (charged, not yet published) or ``published``.
-        new: True if this call made the charge.
-        location: Where the release was reserved to be written; empty if it is handed to the caller.
-        content_digest: Digest of what was published; empty before.
-    """
-
-    dataset: str
-    release_id: str
-    query_digest: str
-    state: str
-    epsilon_millionths: int
-    delta: float
-    location: str
-    content_digest: str
-    at: str
-    new: bool
-
-    @property
-    def epsilon(self) -> float:
-        return self.epsilon_millionths / MILLION
-
-
-@dataclass(frozen=True)
-class Balance:
-    """What a data set may still spend; all epsilons in millionths."""
-
-    dataset: str
-    accounting: str
-    total_millionths: int
-    spent_millionths: int
-    total_delta: float
-    spent_delta: float
-    remaining_delta: float
-    releases: int
-
-    @property
-    def remaining_millionths(self) -> int:
-        return self.total_millionths - self.spent_millionths
-
-    @property
-    def total_epsilon(self) -> float:
-        return self.total_millionths / MILLION
-
-    @property
-    def spent_epsilon(self) -> float:
-        return self.spent_millionths / MILLION
-
-    @property
-    def remaining_epsilon(self) -> float:
-        return self.remaining_millionths / MILLION
 
 
 def _utc_now() -> datetime:
@@ -207,8 +96,8 @@ class Ledger:
         self.dataset = dataset
         self._clock = clock
         if self._sqlite:
-            sa.event.listen(self._engine, "connect", _prepare_sqlite)
-            sa.event.listen(self._engine, "begin", _begin_sqlite)
+            sa.event.listen(self._engine, "connect", prepare_sqlite)
+            sa.event.listen(self._engine, "begin", begin_sqlite)
 
     @property
     def url(self) -> str:
@@ -232,14 +121,14 @@ class Ledger:
         if self._sqlite and not self._file.parent.is_dir():
             raise InvalidInput(f"The folder of the ledger, {self._file.parent}, does not exist. Create it first.")
         with self._transaction(fresh=True) as connection:
-            _metadata.create_all(connection)
-            if connection.execute(sa.select(_schema.c.version)).first() is None:
-                connection.execute(_schema.insert().values(version=SCHEMA_VERSION))
+            METADATA.create_all(connection)
+            if connection.execute(sa.select(SCHEMA.c.version)).first() is None:
+                connection.execute(SCHEMA.insert().values(version=SCHEMA_VERSION))
             self._check_schema(connection)
-            row = connection.execute(sa.select(_datasets).where(_datasets.c.name == name)).first()
+            row = connection.execute(sa.select(DATASETS).where(DATASETS.c.name == name)).first()
             if row is None:
                 values = {"name": name, "epsilon_millionths": total, "delta": text, "accounting": "sum"}
-                connection.execute(_datasets.insert().values(created=self._now(), **values))
+                connection.execute(DATASETS.insert().values(created=self._now(), **values))
             elif (row.epsilon_millionths, Fraction(row.delta)) != (total, Fraction(text)):
                 raise InvalidInput(
                     f"The data set {name} already has a budget of epsilon {_show(row.epsilon_millionths)} and delta "
@@ -356,22 +245,20 @@ class Ledger:
         name = self._name(dataset)
         with self._transaction(read=True) as connection:
             row = self._find(connection, name)
-            rows = connection.execute(
-                sa.select(_entries).where(_entries.c.dataset_id == row.id).order_by(_entries.c.id)
-            )
+            rows = connection.execute(sa.select(ENTRIES).where(ENTRIES.c.dataset_id == row.id).order_by(ENTRIES.c.id))
             return [_entry(each) for each in rows]
 
     def datasets(self) -> list[str]:
         """The names of all data sets, sorted."""
         with self._transaction(read=True) as connection:
-            return list(connection.execute(sa.select(_datasets.c.name).order_by(_datasets.c.name)).scalars())
+            return list(connection.execute(sa.select(DATASETS.c.name).order_by(DATASETS.c.name)).scalars())
 
     # -- inside a transaction -------------------------------------------------------------------------------------
 
     def _known(self, connection: sa.Connection, dataset: Any, release_id: str) -> tuple[int, Any]:
         """The number of abandoned attempts, and the newest event of the attempt that counts (None if there is none)."""
-        mine = (_entries.c.dataset_id == dataset.id) & (_entries.c.release_id == release_id)
-        rows = connection.execute(sa.select(_entries).where(mine).order_by(_entries.c.id)).all()
+        mine = (ENTRIES.c.dataset_id == dataset.id) & (ENTRIES.c.release_id == release_id)
+        rows = connection.execute(sa.select(ENTRIES).where(mine).order_by(ENTRIES.c.id)).all()
         if not rows:
             return 0, None
         newest = rows[-1]
@@ -388,9 +275,9 @@ class Ledger:
         """Epsilon (millionths), delta (exact) and number of the charges that count."""
         # One row per distinct charge: the sums stay exact, and short even for a history of many thousand releases.
         per_charge = (
-            sa.select(_entries.c.event, _entries.c.epsilon_millionths, _entries.c.delta, sa.func.count().label("times"))
-            .where((_entries.c.dataset_id == dataset.id) & _entries.c.event.in_([RESERVED, ABANDONED]))
-            .group_by(_entries.c.event, _entries.c.epsilon_millionths, _entries.c.delta)
+            sa.select(ENTRIES.c.event, ENTRIES.c.epsilon_millionths, ENTRIES.c.delta, sa.func.count().label("times"))
+            .where((ENTRIES.c.dataset_id == dataset.id) & ENTRIES.c.event.in_([RESERVED, ABANDONED]))
+            .group_by(ENTRIES.c.event, ENTRIES.c.epsilon_millionths, ENTRIES.c.delta)
         )
         epsilon, delta, releases = 0, Fraction(0), 0
         for row in connection.execute(per_charge):
@@ -414,16 +301,16 @@ class Ledger:
         if not short:
             return
         closed = (
-            sa.select(_entries.c.release_id, _entries.c.attempt)
-            .where((_entries.c.dataset_id == dataset.id) & (_entries.c.event == ABANDONED))
+            sa.select(ENTRIES.c.release_id, ENTRIES.c.attempt)
+            .where((ENTRIES.c.dataset_id == dataset.id) & (ENTRIES.c.event == ABANDONED))
             .subquery()
         )
-        is_closed = (closed.c.release_id == _entries.c.release_id) & (closed.c.attempt == _entries.c.attempt)
+        is_closed = (closed.c.release_id == ENTRIES.c.release_id) & (closed.c.attempt == ENTRIES.c.attempt)
         largest = connection.execute(
-            sa.select(_entries)
-            .where((_entries.c.dataset_id == dataset.id) & (_entries.c.event == RESERVED))
+            sa.select(ENTRIES)
+            .where((ENTRIES.c.dataset_id == dataset.id) & (ENTRIES.c.event == RESERVED))
             .where(~sa.exists().where(is_closed))
-            .order_by(_entries.c.epsilon_millionths.desc(), _entries.c.id)
+            .order_by(ENTRIES.c.epsilon_millionths.desc(), ENTRIES.c.id)
             .limit(NAMED_SPENDS)
         ).all()
         spends = "; ".join(
@@ -451,7 +338,7 @@ class Ledger:
             "event": event,
             "at": self._now(),
         }
-        connection.execute(_entries.insert().values(**fixed, **entry))
+        connection.execute(ENTRIES.insert().values(**fixed, **entry))
 
     def _balance(self, connection: sa.Connection, dataset: Any) -> Balance:
         spent, spent_delta, releases = self._spent(connection, dataset)
@@ -461,7 +348,7 @@ class Ledger:
 
     def _find(self, connection: sa.Connection, name: str) -> Any:
         """The row of a data set, locked until the transaction ends."""
-        row = connection.execute(sa.select(_datasets).where(_datasets.c.name == name).with_for_update()).first()
+        row = connection.execute(sa.select(DATASETS).where(DATASETS.c.name == name).with_for_update()).first()
         if row is None:
             raise self._not_created(name)
         return row
@@ -485,7 +372,7 @@ class Ledger:
         return InvalidInput(f"{what} in {self.url}. Decide one first: {command}")
 
     def _check_schema(self, connection: sa.Connection) -> None:
-        versions = list(connection.execute(sa.select(_schema.c.version)).scalars())
+        versions = list(connection.execute(sa.select(SCHEMA.c.version)).scalars())
         if versions != [SCHEMA_VERSION]:
             raise InvalidInput(
                 f"The ledger {self.url} has schema version {versions}; this spark_rdp reads version {SCHEMA_VERSION}. "
@@ -500,7 +387,7 @@ class Ledger:
         try:
             with self._engine.connect().execution_options(ledger_read=read) as connection, connection.begin():
                 if not fresh:
-                    if not sa.inspect(connection).has_table(_schema.name):
+                    if not sa.inspect(connection).has_table(SCHEMA.name):
                         raise self._not_created(None)
                     self._check_schema(connection)
                 yield connection
@@ -527,18 +414,3 @@ def _entry(row: Any) -> Entry:
         key: getattr(row, key) for key in ("release_id", "event", "query_digest", "epsilon_millionths", "location")
     }
     return Entry(delta=float(row.delta), content_digest=row.content_digest, at=row.at, **facts)
-
-
-def _prepare_sqlite(connection: Any, _record: Any) -> None:
-    connection.isolation_level = None  # the driver must not begin transactions by itself
-    cursor = connection.cursor()
-    cursor.execute("PRAGMA journal_mode = WAL")
-    cursor.execute("PRAGMA synchronous = FULL")  # a reservation survives a power cut
-    cursor.execute("PRAGMA foreign_keys = ON")
-    cursor.close()
-
-
-def _begin_sqlite(connection: sa.Connection) -> None:
-    read = connection.get_execution_options().get("ledger_read", False)
-    # IMMEDIATE takes the write lock before the balance is read: no second writer can decide on the same balance.
-    connection.exec_driver_sql("BEGIN" if read else "BEGIN IMMEDIATE")
