@@ -25,10 +25,11 @@ def public_values(measure: str, components: Sequence[Component], noised: Mapping
     Args:
         measure: The name of the measure.
         components: The components of the release, or of this measure.
-        noised: The noised integers (int64) by component column; bins have the shape (groups, bins).
+        noised: The noised integers (int64) by component column; bins have the shape (groups, bins), quantiles the
+            shape (groups, 3): which candidates were selected as value and ends.
 
     Returns:
-        Values, lower ends and upper ends: int64 for counts and bins, float64 for sums and means; never null or NaN.
+        Values, lower ends and upper ends: int64 for counts and bins, float64 for the others; never null or NaN.
         A mean lies between its bounds, and is their middle where the noised count is not positive.
     """
     own = {component.role: component for component in components if component.measure == measure}
@@ -37,6 +38,10 @@ def public_values(measure: str, components: Sequence[Component], noised: Mapping
         return _mean(total, noised[total.column], count, noised[count.column])
     (component,) = own.values()
     values = np.asarray(noised[component.column], dtype=np.int64)
+    if component.role == "quantile":
+        assert component.candidates is not None
+        value, low, high = np.array(component.candidates)[values].T
+        return value, low, high
     reach = component.plan.build().quantile(CONFIDENCE)
     low, high = values - reach, values + reach
     if component.role != "sum":

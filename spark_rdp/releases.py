@@ -19,10 +19,22 @@ from spark_rdp.errors import InvalidInput, invalid
 from spark_rdp.lattice import SENSITIVITY_BITS, Lattice
 from spark_rdp.planning import additive
 from spark_rdp.planning.plan import Plan
+from spark_rdp.planning.selection import plan_quantile
 from spark_rdp.privacy.selection import KeepTable, keep_table
-from spark_rdp.queries import Count, CountUnits, Histogram, Mean, Measure, ReleaseQuery, Sum, check_id
+from spark_rdp.queries import (
+    Count,
+    CountUnits,
+    Histogram,
+    Mean,
+    Measure,
+    NoisedMeasure,
+    Quantile,
+    ReleaseQuery,
+    Sum,
+    check_id,
+)
 
-Role = Literal["count", "sum", "bins"]
+Role = Literal["count", "sum", "bins", "quantile"]
 Kind = Literal["rows", "units", "total", "centred", "bins"]
 
 #: The most lattice steps between 0 and the bound of a unit's total (of a row's value, in a mean). Up to 2**40 units
@@ -54,7 +66,8 @@ class Component:
         centre: What is subtracted from each value before it is added (kind centred).
         edges: The edges of the bins.
         width: How many numbers per group. Bins are an array, even a single one; everything else is one number.
-        plan: The noise of each number.
+        candidates: What a quantile may be: one for each bin.
+        plan: The noise of each number, or the selection among the candidates.
     """
 
     column: str
@@ -71,6 +84,7 @@ class Component:
     centre: float | None
     edges: tuple[float, ...] | None
     width: int
+    candidates: tuple[float, ...] | None
     plan: Plan
 
     @property
@@ -85,8 +99,8 @@ class Component:
     @classmethod
     def of_content(cls, content: Mapping[str, Any]) -> Component:
         """The component whose `content` it was."""
-        edges, plan = content["edges"], Plan.from_json(json.dumps(content["plan"]))
-        return cls(**{**content, "edges": None if edges is None else tuple(edges), "plan": plan})
+        lists = {name: content[name] and tuple(content[name]) for name in ("edges", "candidates")}
+        return cls(**{**content, **lists, "plan": Plan.from_json(json.dumps(content["plan"]))})
 
 
 @dataclass(frozen=True)
@@ -123,7 +137,7 @@ class ReleasePlan:
         components: One per integer column.
         selection: The private selection of keys, if there is one.
         epsilon_millionths: The charge: epsilon in millionths, rounded up.
-        delta: The charge of delta.
+        delta: The charge of delta: all of it if noise takes a share, otherwise what the selection spends.
     """
 
     query_digest: str
@@ -197,6 +211,29 @@ def split(epsilon: float, weights: Sequence[float | Fraction]) -> list[int]:
     return [int(budget * Fraction(weight) / total) for weight in weights]
 
 
+def split_delta(delta: Fraction, weights: Sequence[float | Fraction]) -> list[float]:
+    """Shares of delta by weight, each the largest double not above its exact share: their sum never exceeds delta."""
+    total = sum(Fraction(weight) for weight in weights)
+    shares = []
+    for weight in weights:
+        exact = delta * Fraction(weight) / total
+        share = float(exact)
+        shares.append(math.nextafter(share, 0.0) if Fraction(share) > exact else share)
+    return shares
+
+
+def _delta_shares(query: ReleaseQuery, parts: Sequence[int]) -> list[float]:
+    """The delta of each of the components of every measure; 0 for those with pure noise."""
+    selects = query.selects
+    left = Fraction(repr(query.privacy.delta)) - (Fraction(repr(selects.delta)) if selects else 0)
+    asking = [place for place, measure in enumerate(query.measures) if measure.needs_delta]
+    shares = split_delta(left, [query.measures[place].weight for place in asking]) if asking else []
+    result = [0.0] * len(parts)
+    for place, share in zip(asking, shares, strict=True):
+        result[place] = split_delta(Fraction(share), [1] * parts[place])[0]
+    return result
+
+
 @dataclass(frozen=True)
 class _Part:
     """A component before its noise is planned; a unit changes ``coordinates`` numbers per group."""
@@ -213,11 +250,18 @@ class _Part:
     centre: float | None = None
     edges: tuple[float, ...] | None = None
     width: int = 1
+    candidates: tuple[float, ...] | None = None
     coordinates: int = 1
 
     @property
     def steps(self) -> int:
-        return max(abs(self.lower), abs(self.upper))
+        """How much a unit changes a number by being added or removed, in lattice units."""
+        return 1 if self.kind == "bins" else max(abs(self.lower), abs(self.upper))
+
+    @property
+    def range_steps(self) -> int:
+        """How much it changes a number by being replaced; no less than `steps`."""
+        return 1 if self.kind == "bins" else max(self.upper, 0) - min(self.lower, 0)
 
 
 def _lattice(measure: Sum | Mean, longest: float, where: str) -> Lattice:
@@ -262,6 +306,22 @@ def _parts(measure: Measure, where: str) -> list[_Part]:
     if isinstance(measure, Mean):
         cap = measure.max_per_group
         return [_centred(measure, where), _Part("count", "rows", measure.column, upper=cap, cap=cap)]
+    if isinstance(measure, Quantile):
+        values, cap = measure.values, measure.max_per_group
+        return [
+            _Part(
+                "quantile",
+                "bins",
+                measure.column,
+                upper=cap,
+                cap=cap,
+                value_lower=values[0],
+                value_upper=values[-1],
+                edges=measure.edges,
+                width=len(values),
+                candidates=values,
+            )
+        ]
     assert isinstance(measure, Histogram)
     cap = measure.max_per_group
     # A unit's rows may fall into as many bins as it has rows; many rows in one bin cost no more than one row in each,
@@ -271,47 +331,85 @@ def _parts(measure: Measure, where: str) -> list[_Part]:
 
 
 class _Planner:
-    """Plans each noise once, however often a query asks for it."""
+    """Plans each noise once, however often a query asks for it.
 
-    def __init__(self, groups: int) -> None:
-        self.groups = groups
+    Args:
+        query: Says how many groups a unit contributes to, and what neighbours are.
+    """
+
+    def __init__(self, query: ReleaseQuery) -> None:
+        self.groups = query.groups_per_unit
+        self.replace = query.privacy.neighbours == "replace-one"
+        #: All groups a unit can change; a unit and its replacement may contribute to different ones.
+        self.changed = self.groups * (2 if self.replace else 1)
+        self.one_row = query.group_by is None
         self.plans: dict[tuple[Any, ...], Plan] = {}
 
-    def plan(self, part: _Part, measure: Measure, millionths: int, where: str) -> Plan:
-        """The noise of one component, for a share of epsilon in millionths."""
-        coordinates = self.groups * part.coordinates
+    def plan(self, part: _Part, measure: Measure, millionths: int, delta: float, where: str) -> Plan:
+        """The noise of one component, for a share of epsilon in millionths and a share of delta (0 for pure noise)."""
+        coordinates, steps = self._profile(part, gaussian=delta > 0)
         if coordinates > COORDINATES.upper:
             constraint = f"such that one unit changes at most {COORDINATES.upper} numbers"
             raise invalid(f"{where}.max_per_group", constraint, part.cap, "Lower it, or privacy.max_groups.")
-        steps = 1 if part.kind == "bins" else part.steps
-        key = (millionths, steps, part.exponent, coordinates, measure.metric, measure.mechanism)
+        try:
+            if isinstance(measure, Quantile):
+                return self._quantile(part, measure, millionths / _MILLION)
+            assert isinstance(measure, NoisedMeasure)
+            return self._noise(part, measure, millionths, delta, coordinates, steps)
+        except InvalidInput as failure:
+            shares = "shares of privacy.epsilon and privacy.delta" if delta else "share of privacy.epsilon"
+            raise InvalidInput(f"{where} cannot be planned with its {shares}: {failure}") from None
+
+    def _profile(self, part: _Part, gaussian: bool) -> tuple[int, int]:
+        """How many numbers one unit changes, and by how much each.
+
+        The loss of a pure noise for one change of 2d is at most that for two changes of d, so a replaced unit counts
+        as one removed and one added. Gaussian noise goes by the Euclidean length, where a change of 2d is worse than
+        two of d: there each number counts as changed by all that a replacement can do to it.
+        """
+        if not (gaussian and self.replace) or part.kind == "bins":
+            return self.changed * part.coordinates, part.steps
+        return (1 if self.one_row else self.changed), part.range_steps
+
+    def _noise(
+        self, part: _Part, measure: NoisedMeasure, millionths: int, delta: float, coordinates: int, steps: int
+    ) -> Plan:
+        key = (millionths, delta, steps, part.exponent, coordinates, measure.metric, measure.mechanism)
         if key not in self.plans:
             granularity = math.ldexp(1.0, part.exponent)
-            try:
-                self.plans[key] = additive.plan(
-                    epsilon=millionths / _MILLION,
-                    sensitivity=steps * granularity,
-                    metric=measure.metric,
-                    mechanism=measure.mechanism,
-                    coordinates=coordinates,
-                    granularity=granularity,
-                )
-            except InvalidInput as failure:
-                raise InvalidInput(f"{where} cannot be planned with its share of privacy.epsilon: {failure}") from None
+            self.plans[key] = additive.plan(
+                epsilon=millionths / _MILLION,
+                sensitivity=steps * granularity,
+                metric=measure.metric,
+                mechanism=measure.mechanism,
+                coordinates=coordinates,
+                granularity=granularity,
+                delta=delta,
+            )
         return self.plans[key]
+
+    def _quantile(self, part: _Part, measure: Quantile, epsilon: float) -> Plan:
+        return plan_quantile(
+            epsilon=epsilon,
+            level=measure.level,
+            candidates=part.width,
+            max_per_group=part.cap,
+            max_groups=self.groups,
+            replace=self.replace,
+            mechanism=measure.mechanism,
+        )
 
 
 def plan_release(query: ReleaseQuery) -> ReleasePlan:
     """Plan the noise of a release.
 
     The budget is split by weight over the measures, with a share of weight 1 for a private selection of keys; a mean
-    divides its share equally between its sum and its count.
+    divides its share equally between its sum and its count. What a selection of keys leaves of delta is split in the
+    same way over the measures that ask for Gaussian noise; all other noise is pure.
 
     Raises:
         InvalidInput: A share of the budget is too small, or a granularity does not fit the bounds.
     """
-    doubled = 2 if query.privacy.neighbours == "replace-one" else 1
-    groups = query.groups_per_unit * doubled
     selects = query.selects
     parts = [_parts(measure, f"measures[{place}]") for place, measure in enumerate(query.measures)]
     weights: list[float | Fraction] = [
@@ -321,14 +419,15 @@ def plan_release(query: ReleaseQuery) -> ReleasePlan:
     if min(shares) < 1:
         constraint = "large enough to give every measure (half of a mean) at least 1e-06"
         raise invalid("privacy.epsilon", constraint, query.privacy.epsilon, "Raise it, or ask for fewer measures.")
-    planner = _Planner(groups)
+    deltas = _delta_shares(query, [len(own) for own in parts])
+    planner = _Planner(query)
     components: list[Component] = []
     for place, (measure, own) in enumerate(zip(query.measures, parts, strict=True)):
         for part in own:
-            plan = planner.plan(part, measure, shares[len(components)], f"measures[{place}]")
+            plan = planner.plan(part, measure, shares[len(components)], deltas[place], f"measures[{place}]")
             content = {item.name: getattr(part, item.name) for item in fields(part) if item.name != "coordinates"}
             components.append(Component(column=f"c{len(components)}", measure=measure.name, plan=plan, **content))
-    selection = Selection(shares[-1], selects.delta, groups) if selects else None
+    selection = Selection(shares[-1], selects.delta, planner.changed) if selects else None
     if selection:
         _ = selection.table  # refused here rather than on an executor
     return ReleasePlan(
@@ -340,5 +439,5 @@ def plan_release(query: ReleaseQuery) -> ReleasePlan:
         components=tuple(components),
         selection=selection,
         epsilon_millionths=charge(query.privacy.epsilon),
-        delta=selection.delta if selection else 0.0,
+        delta=query.privacy.delta if any(deltas) else selection.delta if selection else 0.0,
     )

@@ -176,31 +176,11 @@ def _uniform_table(bits: Bits, lane: int, bound: int) -> np.ndarray:
 SELECTORS: dict[str, type[Selector]] = {PermuteAndFlip.name: PermuteAndFlip, Exponential.name: Exponential}
 
 
-def quantile_scores(counts: np.ndarray, numerator: int, denominator: int) -> np.ndarray:
-    """Scores of candidates for a quantile: minus the imbalance of the values below and above.
-
-    The score of candidate c is ``-abs((denominator - numerator) * below(c) - numerator * above(c))``. A privacy unit
-    that adds or removes at most ``cap`` values changes it by at most ``quantile_sensitivity(...)``.
-
-    Args:
-        counts: int64 of shape (n, m + 1): values below candidate 0, then from each candidate to the next (the candidate
-            itself included), the last one open. Bounded by contribution before they are counted.
-        numerator, denominator: The level of the quantile; 1 and 2 for the median. Denominators up to 2**20.
-
-    Returns:
-        int64 of shape (n, m); 0 is a perfect candidate.
-    """
-    table = np.asarray(counts, dtype=np.int64)
-    below = np.cumsum(table, axis=1)[:, :-1]
-    above = table.sum(axis=1, keepdims=True) - below
-    return -np.abs((denominator - numerator) * below - numerator * above)
-
-
 def quantile_sensitivity(numerator: int, denominator: int, cap: int) -> int:
-    """How much one privacy unit can change a score of `quantile_scores` when its values are added or removed.
+    """How much one privacy unit can change the score of a quantile when its values are added or removed.
 
     Args:
-        numerator, denominator: As for `quantile_scores`.
+        numerator, denominator: The level of the quantile; scores count 1 / denominator of a rank.
         cap: The most values one unit contributes to a group.
     """
     return cap * max(numerator, denominator - numerator)

@@ -38,6 +38,8 @@ _R2DP = r2dp_candidates()
 CANDIDATES: dict[str, Builder] = {"laplace": _laplace, "staircase": _staircase, CERTIFIED: _R2DP.pop(CERTIFIED)}
 #: Those that are tried when they are asked for.
 ON_REQUEST: dict[str, Builder] = {**_R2DP, **gaussian_candidates()}
+#: Those whose noise is private with a delta above 0 only.
+NEED_DELTA = tuple(gaussian_candidates())
 #: Also compared when a delta is given.
 WITH_DELTA = (DiscreteGaussian.name,)
 #: Those whose loss is linear in the shift, so that a vector may be calibrated by its L1 norm.

@@ -11,13 +11,16 @@ from spark_rdp.errors import InvalidInput
 from spark_rdp.mechanisms import build
 from spark_rdp.mechanisms.base import Additive
 
+#: Models: noise is added to an aggregate, or one of declared candidates is selected.
+CENTRAL, SELECTION = "central", "selection"
+
 
 @dataclass(frozen=True)
 class Plan:
     """The noise of one query.
 
     Attributes:
-        model: ``central``: the noise is added to an aggregate.
+        model: ``central``: the noise is added to an aggregate; ``selection``: a candidate is selected (no `build`).
         mechanism: Name of the mechanism; with ``parameters`` it can be rebuilt.
         epsilon, delta: The budget asked for.
         verified_epsilon: Loss of the mass function really sampled over the whole profile; never above ``epsilon``.

@@ -1,21 +1,32 @@
-"""The selector for a quantile over declared candidates."""
+"""The selectors for a quantile, and for an interval around it, over declared candidates."""
 
 from __future__ import annotations
 
+import math
 import time
 from fractions import Fraction
 from typing import Any
 
 from spark_rdp.domains import CANDIDATES, EPSILON, LEVEL, MAX_GROUPS, MAX_PER_GROUP
 from spark_rdp.errors import invalid
-from spark_rdp.mechanisms.exponential import SELECTORS, Selector, quantile_sensitivity
-from spark_rdp.planning.plan import Plan
+from spark_rdp.mechanisms.exponential import SELECTORS, quantile_sensitivity
+from spark_rdp.mechanisms.quantile import QuantileSelector
+from spark_rdp.planning.plan import SELECTION, Plan
 
 AUTO = "auto"
 #: Levels are fractions with denominators up to this one.
 FINEST_LEVEL = 1000
 #: The error shown is not exceeded with this probability.
 CONFIDENCE = 0.95
+#: Shares of the budget: of the value, and of each end of its interval.
+VALUE_SHARE, END_SHARE = 0.5, 0.25
+#: The ends aim at most so far from the level, in scores.
+MOST_SHIFT = 2.0**60
+
+
+def names() -> list[str]:
+    """What ``mechanism`` may be: ``auto`` and the name of each selector."""
+    return [AUTO, *SELECTORS]
 
 
 def level_fraction(level: Any) -> tuple[int, int]:
@@ -43,7 +54,10 @@ def plan_quantile(
     replace: bool = False,
     mechanism: str = AUTO,
 ) -> Plan:
-    """Plan the selection of a quantile in each group.
+    """Plan the selection of a quantile, and of the ends of its interval, in each group.
+
+    The value gets VALUE_SHARE of the budget, each end END_SHARE. An end is at or beyond the exact quantile with
+    probability (1 + CONFIDENCE) / 2, so that both are with CONFIDENCE.
 
     Args:
         epsilon: The budget of all groups of a unit together.
@@ -55,27 +69,36 @@ def plan_quantile(
         mechanism: ``auto`` (permute-and-flip, which is never worse), ``permute-and-flip`` or ``exponential``.
 
     Returns:
-        A plan of model ``selection``. Its metric value bounds, with CONFIDENCE, how much closer to the level the best
-        candidate would have been, in values of the group; scores count 1/denominator of a value, and
-        ``integer_sensitivity`` is what one unit changes in a score.
+        A plan of model ``selection``. Its metric value bounds, with CONFIDENCE, how many ranks the value is away from
+        the quantile; scores count 1/denominator of a rank, and ``integer_sensitivity`` is what one unit changes in a
+        score.
     """
     began = time.perf_counter()
     budget = EPSILON.check(epsilon)
     numerator, denominator = level_fraction(level)
     count = CANDIDATES.check(candidates)
     groups = MAX_GROUPS.check(max_groups) * (2 if replace else 1)
-    if mechanism not in (AUTO, *SELECTORS):
-        raise invalid("mechanism", f"one of {AUTO}, {', '.join(SELECTORS)}", mechanism, f"Use {AUTO}.")
+    if mechanism not in names():
+        raise invalid("mechanism", f"one of {', '.join(names())}", mechanism, f"Use {AUTO}.")
     sensitivity = quantile_sensitivity(numerator, denominator, MAX_PER_GROUP.check(max_per_group))
-    share = EPSILON.named("epsilon / max_groups").check(budget / groups)
-    while share * groups > budget:  # a share is rounded to a double
-        share *= 1 - 2.0**-53
     chosen = next(iter(SELECTORS)) if mechanism == AUTO else mechanism
-    selector = SELECTORS[chosen]((share,), sensitivity)
-    value = selector.error(count, CONFIDENCE) / denominator
-    why = f"With {CONFIDENCE:.0%} the rank of the answer is at most {value:.4g} values worse than the best candidate's."
+    share = budget / groups
+    EPSILON.named(f"epsilon / {groups} groups * {END_SHARE:g}").check(share * END_SHARE)
+    while share * groups > budget:  # a share is rounded to a double; its halves and quarters are exact
+        share *= 1 - 2.0**-53
+    value, ends = (SELECTORS[chosen]((share * part,), sensitivity) for part in (VALUE_SHARE, END_SHARE))
+    shift = ends.error(count, (1 + CONFIDENCE) / 2)
+    if shift > MOST_SHIFT:
+        remedy = "Let one unit contribute to fewer groups."
+        raise invalid("epsilon", f"larger for {groups} groups and {max_per_group} rows", epsilon, remedy)
+    selector = QuantileSelector(value, ends, numerator, denominator, math.ceil(shift))
+    error = value.error(count, CONFIDENCE) / denominator
+    why = (
+        f"With {CONFIDENCE:.0%} the value is at most {error:.4g} ranks away from the quantile, and the ends of the "
+        f"interval, which aim {shift / denominator:.4g} ranks lower and higher, lie around it."
+    )
     return Plan(
-        model="selection",
+        model=SELECTION,
         mechanism=chosen,
         parameters=selector.parameters(),
         epsilon=budget,
@@ -85,19 +108,19 @@ def plan_quantile(
         coordinates=groups,
         granularity=1 / denominator,
         integer_sensitivity=sensitivity,
-        metric={"rank_error": float(numerator / denominator)},
-        metric_value=value,
+        metric={"rank_error": numerator / denominator},
+        metric_value=error,
         certificate={
             "bound": None,
             "relative_gap": None,
             "reason": "Permute-and-flip is never worse than the exponential mechanism (McKenna and Sheldon).",
         },
-        alternatives=dict.fromkeys(SELECTORS, value),
+        alternatives=dict.fromkeys(SELECTORS, error),
         why=why,
         seconds=time.perf_counter() - began,
     )
 
 
-def build_selector(plan: Plan) -> Selector:
+def build_quantile(plan: Plan) -> QuantileSelector:
     """The selector of a plan of model ``selection``."""
-    return SELECTORS[plan.mechanism](**plan.parameters)
+    return QuantileSelector.of(plan.mechanism, plan.parameters)

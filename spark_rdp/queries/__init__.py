@@ -4,7 +4,17 @@ from __future__ import annotations
 
 from spark_rdp.queries.collect import CollectQuery, Memoize, NoisedColumn
 from spark_rdp.queries.keys import KeyBins, KeyDomain, KeyFile, KeyRange, KeyValue, Listed, Selected
-from spark_rdp.queries.measures import AnyMeasure, Count, CountUnits, Histogram, Mean, Measure, Sum
+from spark_rdp.queries.measures import (
+    AnyMeasure,
+    Count,
+    CountUnits,
+    Histogram,
+    Mean,
+    Measure,
+    NoisedMeasure,
+    Quantile,
+    Sum,
+)
 from spark_rdp.queries.release import ROW, LedgerRef, Output, Privacy, ReleaseQuery, Source, check_id
 
 __all__ = [
@@ -25,8 +35,10 @@ __all__ = [
     "Measure",
     "Memoize",
     "NoisedColumn",
+    "NoisedMeasure",
     "Output",
     "Privacy",
+    "Quantile",
     "ReleaseQuery",
     "Selected",
     "Source",

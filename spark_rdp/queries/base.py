@@ -174,5 +174,6 @@ Delta = Annotated[float, BeforeValidator(_checked(domains.DELTA)), _schema(domai
 Bound = Annotated[float, BeforeValidator(_checked(domains.BOUND)), _schema(domains.BOUND)]
 Weight = Annotated[float, BeforeValidator(_checked(domains.WEIGHT)), _schema(domains.WEIGHT)]
 Granularity = Annotated[float, BeforeValidator(_checked(domains.GRANULARITY)), _schema(domains.GRANULARITY)]
+Level = Annotated[float, BeforeValidator(_checked(domains.LEVEL)), _schema(domains.LEVEL)]
 MaxGroups = Annotated[int, BeforeValidator(_checked(domains.MAX_GROUPS)), _schema(domains.MAX_GROUPS)]
 MaxPerGroup = Annotated[int, BeforeValidator(_checked(domains.MAX_PER_GROUP)), _schema(domains.MAX_PER_GROUP)]

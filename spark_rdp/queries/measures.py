@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import (
@@ -19,8 +20,9 @@ from spark_rdp.errors import InvalidInput
 from spark_rdp.lattice import Lattice
 from spark_rdp.metrics import Metric
 from spark_rdp.planning import additive
-from spark_rdp.queries.base import Bound, Granularity, MaxPerGroup, Refused, Strict, Weight, refuse
-from spark_rdp.queries.keys import Edges
+from spark_rdp.planning import selection as selecting
+from spark_rdp.queries.base import Bound, Granularity, Level, MaxPerGroup, Refused, Strict, Weight, refuse
+from spark_rdp.queries.keys import MOST_EDGES, Edges
 
 #: The smallest bound, and half-width of two bounds, whose lattice is still within the domain of a granularity.
 FINEST = 1e-90
@@ -36,6 +38,20 @@ def _metric(given: Any) -> Any:
 def _mechanism(given: Any) -> Any:
     if not isinstance(given, str) or given not in additive.names():
         raise refuse("", f"one of {', '.join(additive.names())}", given, "`auto` takes the best one for the metric.")
+    return given
+
+
+def _selector(given: Any) -> Any:
+    if given not in selecting.names():
+        raise refuse("", f"one of {', '.join(selecting.names())}", given, "`auto` takes the best one.")
+    return given
+
+
+def _level(given: float) -> float:
+    try:
+        selecting.level_fraction(given)
+    except InvalidInput as failure:
+        raise Refused("", str(failure).removeprefix("level")) from None
     return given
 
 
@@ -60,6 +76,8 @@ MetricSpec = Annotated[
     WithJsonSchema({"anyOf": [{"type": "string"}, {"type": "object"}]}),
 ]
 Mechanism = Annotated[str, BeforeValidator(_mechanism)]
+SelectionMechanism = Annotated[str, BeforeValidator(_selector)]
+QuantileLevel = Annotated[Level, AfterValidator(_level)]
 Name = Annotated[str, BeforeValidator(_name)]
 PowerOfTwo = Annotated[Granularity, AfterValidator(_granularity)]
 Column = Annotated[str, Field(min_length=1)]
@@ -70,29 +88,48 @@ class Measure(Strict):
 
     Args:
         name: The published column.
-        metric: The error to keep small; the default is the root mean square.
-        mechanism: ``auto`` or the name of a mechanism.
         weight: The share of the budget, relative to the other measures.
+    """
+
+    name: Name = Field(description="Name the published column.")
+    weight: Weight = 1.0
+
+    @property
+    def needs_delta(self) -> bool:
+        """Whether its noise is only private with a delta, so that it takes a share of ``privacy.delta``."""
+        return False
+
+
+class NoisedMeasure(Measure):
+    """What measures share that get noise added.
+
+    Args:
+        metric: The error to keep small; the default is the root mean square.
+        mechanism: ``auto`` for the best pure mechanism, or the name of one. Gaussian noise, which needs a delta, is
+            only taken where it is asked for by name.
         granularity: The lattice, a power of two in the unit of the value; planned when left out.
     """
 
     #: Published values are whole numbers, so the lattice is not a choice.
     whole: ClassVar[bool] = False
 
-    name: Name = Field(description="Name the published column.")
     metric: MetricSpec = Field(default="l2", validate_default=True)
     mechanism: Mechanism = "auto"
-    weight: Weight = 1.0
     granularity: PowerOfTwo | None = None
 
+    @property
+    def needs_delta(self) -> bool:
+        """Whether Gaussian noise was asked for."""
+        return self.mechanism in additive.NEED_DELTA
+
     @model_validator(mode="after")
-    def _whole_numbers(self) -> Measure:
+    def _whole_numbers(self) -> NoisedMeasure:
         if self.whole and self.granularity not in (None, 1.0):
             raise refuse("granularity", "1 for whole numbers", self.granularity, "Leave it out.")
         return self
 
 
-class Count(Measure):
+class Count(NoisedMeasure):
     """The number of rows, or of rows where ``column`` is not null.
 
     A unit counts at most ``max_per_group`` times in a group.
@@ -104,14 +141,14 @@ class Count(Measure):
     max_per_group: MaxPerGroup | None = None
 
 
-class CountUnits(Measure):
+class CountUnits(NoisedMeasure):
     """The number of privacy units with at least one row in the group."""
 
     whole: ClassVar[bool] = True
     type: Literal["count_units"] = "count_units"
 
 
-class _Bounded(Measure):
+class _Bounded(NoisedMeasure):
     column: Column = Field(description="Name the column of the values.")
     lower: Bound = Field(description=NEVER_INFERRED)
     upper: Bound = Field(description=NEVER_INFERRED)
@@ -159,7 +196,7 @@ class Mean(_Bounded):
         return self
 
 
-class Histogram(Measure):
+class Histogram(NoisedMeasure):
     """How many rows have ``column`` in each bin; a unit contributes at most ``max_per_group`` rows to a group."""
 
     whole: ClassVar[bool] = True
@@ -168,5 +205,81 @@ class Histogram(Measure):
     bins: Edges
     max_per_group: MaxPerGroup = 1
 
+    @model_validator(mode="after")
+    def _changes(self) -> Histogram:
+        if self.needs_delta and self.max_per_group > 1:
+            remedy = "Rows of one unit may share a bin, which pure noise charges per row and Gaussian noise does not."
+            raise refuse("max_per_group", f"1 for {self.mechanism} noise", self.max_per_group, remedy)
+        return self
 
-AnyMeasure = Annotated[Count | CountUnits | Sum | Mean | Histogram, Field(discriminator="type")]
+
+class Quantile(Measure):
+    """A quantile of ``column``: one of declared candidates, selected privately; 0.5 is the median.
+
+    Every value counts for the candidate nearest to it. Published are the candidate selected, and an interval between
+    two more candidates, selected at ranks so far to both sides that it holds the exact quantile of the bounded values
+    with 95 % probability. Half of the budget goes to the value, a quarter to each end.
+
+    Args:
+        level: Between 0 and 1; a fraction with a denominator up to 1000.
+        candidates: What the quantile may be, increasing.
+        lower, upper, step: Instead of a list: every ``step`` from ``lower`` to ``upper``.
+        max_per_group: The most rows of a unit that count in a group.
+        mechanism: ``auto`` (permute-and-flip, which is never worse), ``permute-and-flip`` or ``exponential``.
+    """
+
+    type: Literal["quantile"] = "quantile"
+    column: Column = Field(description="Name the column of the values.")
+    level: QuantileLevel = 0.5
+    candidates: Edges | None = None
+    lower: Bound | None = Field(default=None, description=NEVER_INFERRED)
+    upper: Bound | None = Field(default=None, description=NEVER_INFERRED)
+    step: Bound | None = None
+    max_per_group: MaxPerGroup = 1
+    mechanism: SelectionMechanism = selecting.AUTO
+
+    @property
+    def values(self) -> tuple[float, ...]:
+        """The candidates, increasing."""
+        if self.candidates is not None:
+            return self.candidates
+        assert self.lower is not None
+        assert self.upper is not None
+        assert self.step is not None
+        steps = round((self.upper - self.lower) / self.step)
+        return tuple(self.lower + (self.upper - self.lower) * (place / steps) for place in range(steps + 1))
+
+    @property
+    def edges(self) -> tuple[float, ...]:
+        """The edges of the bins of values nearest to each candidate; those in the middle count for the larger one."""
+        values = self.values
+        return (values[0], *(low / 2 + high / 2 for low, high in pairwise(values)), values[-1])
+
+    @model_validator(mode="after")
+    def _grid(self) -> Quantile:
+        grid = {"lower": self.lower, "upper": self.upper, "step": self.step}
+        if self.candidates is not None:
+            for key, given in grid.items():
+                if given is not None:
+                    raise refuse(key, "left out beside candidates", given, "Give a list or a grid.")
+        else:
+            for key, given in grid.items():
+                if given is None:
+                    raise refuse(key, "given, or candidates instead", given, NEVER_INFERRED)
+            self._check_grid(*grid.values())  # type: ignore[arg-type]
+        if any(not low < high for low, high in pairwise(self.edges)):
+            key = "step" if self.candidates is None else "candidates"
+            raise refuse(key, "such that doubles lie between candidates", getattr(self, key), "Spread them.")
+        return self
+
+    @staticmethod
+    def _check_grid(lower: float, upper: float, step: float) -> None:
+        if not lower < upper:
+            raise refuse("lower", f"below upper ({upper!r})", lower, TWO_BOUNDS)
+        steps = (upper - lower) / step if step > 0 else 0.0
+        if not 0.5 < steps < MOST_EDGES - 1.5 or abs(steps - round(steps)) > 1e-6:
+            constraint = f"positive, with a whole number of steps, at most {MOST_EDGES - 2}, from lower to upper"
+            raise refuse("step", constraint, step, "Every step from lower to upper is a candidate.")
+
+
+AnyMeasure = Annotated[Count | CountUnits | Sum | Mean | Histogram | Quantile, Field(discriminator="type")]

@@ -16,7 +16,7 @@ from pydantic.json_schema import DEFAULT_REF_TEMPLATE
 
 from spark_rdp.queries.base import Delta, Epsilon, MaxGroups, Strict, refuse
 from spark_rdp.queries.keys import GroupBy, Selected
-from spark_rdp.queries.measures import AnyMeasure, Count, Histogram, Mean
+from spark_rdp.queries.measures import AnyMeasure, Count, Histogram, Mean, Quantile
 from spark_rdp.queries.reading import read_yaml
 
 #: The privacy unit when every row is protected by itself.
@@ -105,7 +105,8 @@ class Privacy(Strict):
     Args:
         unit: The column that names the person or thing to protect; ``row`` when every row is its own.
         epsilon: The budget of the whole release.
-        delta: Only used by a private selection of keys.
+        delta: Spent by a private selection of keys (``group_by.delta`` of it); the rest is shared by weight among the
+            measures that ask for Gaussian noise by name. Everything else, ``auto`` included, is pure.
         max_groups: The most groups one unit contributes to.
         neighbours: ``add-remove`` one unit, or ``replace-one`` by another (twice the sensitivity).
     """
@@ -240,7 +241,7 @@ class ReleaseQuery(Strict):
             raise refuse("privacy.max_groups", "given when the unit is a column", None, remedy)
         for place, measure in enumerate(self.measures):
             key = f"measures[{place}].max_per_group"
-            if not isinstance(measure, (Count, Mean, Histogram)):
+            if not isinstance(measure, (Count, Mean, Histogram, Quantile)):
                 continue
             if measure.max_per_group is None and not privacy.by_row:
                 remedy = "It is the most rows one unit may contribute to a group."
@@ -250,16 +251,23 @@ class ReleaseQuery(Strict):
 
     def _check_delta(self) -> None:
         delta, selection = self.privacy.delta, self.selects
+        asking = [place for place, measure in enumerate(self.measures) if measure.needs_delta]
+        needs = f"because measures[{asking[0]}].mechanism is Gaussian" if asking else ""
         if selection is None:
-            if delta > 0:
-                remedy = "Remove it; only a selection of keys needs one."
+            if delta > 0 and not asking:
+                remedy = "Remove it; only a selection of keys and Gaussian noise asked for by name need one."
                 raise refuse("privacy.delta", "0, because nothing in this query uses it", delta, remedy)
+            if asking and delta == 0:
+                raise refuse("privacy.delta", f"above 0, {needs}", delta, "For example 1.0e-6.")
             return
         if selection.delta == 0:
             raise refuse("group_by.delta", "above 0", selection.delta, "For example 1.0e-6.")
         if not selection.delta <= delta:
             constraint = f"at least group_by.delta ({selection.delta!r})"
             raise refuse("privacy.delta", constraint, delta, "The selection of keys spends it.")
+        if asking and selection.delta == delta:
+            constraint = f"above group_by.delta ({selection.delta!r}), {needs}"
+            raise refuse("privacy.delta", constraint, delta, "Noise and selection share it.")
 
     def describe(self) -> dict[str, Any]:
         """The query as JSON, for manifests and reports, with passwords masked."""

@@ -15,13 +15,13 @@ from markupsafe import Markup
 
 from spark_rdp.errors import InvalidInput, JobFailed
 from spark_rdp.planning import additive
-from spark_rdp.planning.plan import Plan
+from spark_rdp.planning.plan import SELECTION, Plan
 from spark_rdp.releases import Component
 from spark_rdp.reporting import story
 from spark_rdp.reporting.figures import Figure, bins, figure, is_bins
 from spark_rdp.reporting.plots import noise_plot
 from spark_rdp.reporting.published import Published, of_table, read_published
-from spark_rdp.reporting.words import against, metric_label, metric_value, number, plain, ranked
+from spark_rdp.reporting.words import against, budget, metric_label, metric_value, number, plain, ranked
 
 
 @dataclass(frozen=True)
@@ -186,17 +186,20 @@ def _shares(published: Published) -> list[tuple[str, str, str]]:
         for part in parts:
             text = story.part_text(part, len(parts))
             label = f"{name}: {text}" if text else name
-            shares.append((label, plain(part.plan.epsilon), f"{part.plan.verified_epsilon:.9f}".rstrip("0")))
+            shares.append(
+                (label, budget(part.plan.epsilon, part.plan.delta), f"{part.plan.verified_epsilon:.9f}".rstrip("0"))
+            )
     if plan.selection:
         share = plan.selection.epsilon_millionths / 1e6
-        shares.append(("selection of the keys", plain(share), plain(share)))
+        shares.append(("selection of the keys", budget(share, plan.selection.delta), plain(share)))
     return shares
 
 
 def _column_note(published: Published, measure: str) -> str:
     """The common error bar of a column, or the bins of a histogram."""
-    edges = published.plan.of(measure)[0].edges
-    if edges is None:
+    part = published.plan.of(measure)[0]
+    edges = part.edges
+    if edges is None or part.role != "bins":
         return ""
     return " | ".join(f"{plain(low)}–{plain(high)}" for low, high in pairwise(edges))
 
@@ -231,6 +234,8 @@ def _noises(parts: Sequence[Component]) -> list[Noise]:
 
 def _noise(part: Component, parts: int) -> Noise:
     plan = part.plan
+    if plan.model == SELECTION:
+        return _selection(part)
     others = [name for name, value in ranked(plan) if name != plan.mechanism and value is not None]
     mechanism = plan.build()
     rivals = {name: rival.build() for name in others if (rival := _rival(plan, name)) is not None}
@@ -245,12 +250,28 @@ def _noise(part: Component, parts: int) -> Noise:
         ("95 % of the noise (shaded)", f"within ± {number(half, 3)}"),
         ("One unit changes", _change_text(plan)),
         ("Epsilon", f"{plain(plan.epsilon)}; measured on the noise drawn: {plan.verified_epsilon:.9g}"),
+        *([("Delta", plain(plan.delta))] if plan.delta else []),
         ("Lattice", f"whole multiples of {plain(plan.granularity)}"),
         ("How good it is", story.certificate_text(plan)),
         ("Plan", plan.plan_id[:16]),
     ]
     title = story.part_text(part, parts)
     return Noise(title, plan.mechanism, Markup(picture), metric_label(plan.metric), ranking, facts, plan.why)
+
+
+def _selection(part: Component) -> Noise:
+    """The selection of a quantile: no noise is added, so there is none to draw."""
+    plan = part.plan
+    assert part.candidates is not None
+    ranking = [(name, metric_value(plan.metric, value), "", name == plan.mechanism) for name, value in ranked(plan)]
+    low, high = (plain(candidate) for candidate in (part.candidates[0], part.candidates[-1]))
+    facts = [
+        ("Candidates", f"{part.width:,}, from {low} to {high}; each value counts for the nearest one"),
+        ("Epsilon", f"{plain(plan.epsilon)}: half for the value, a quarter for each end of the interval"),
+        ("How good it is", story.certificate_text(plan)),
+        ("Plan", plan.plan_id[:16]),
+    ]
+    return Noise("", plan.mechanism, Markup(), metric_label(plan.metric), ranking, facts, plan.why)
 
 
 def _change_text(plan: Plan) -> str:

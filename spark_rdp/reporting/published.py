@@ -56,9 +56,13 @@ class Published:
         return value, low, high
 
     def range_of(self, measure: str) -> tuple[float, float] | None:
-        """The range the values of a measure are known to lie in; None where there is none (all but a mean)."""
+        """The range the values of a measure are known to lie in (means, quantiles); None where there is none."""
         parts = self.plan.of(measure)
-        if len(parts) == 1 or parts[0].value_lower is None or parts[0].value_upper is None:
+        if (
+            (len(parts) == 1 and parts[0].role != "quantile")
+            or parts[0].value_lower is None
+            or parts[0].value_upper is None
+        ):
             return None
         return parts[0].value_lower, parts[0].value_upper
 

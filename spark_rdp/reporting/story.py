@@ -87,6 +87,12 @@ def measure_text(measure: Mapping[str, Any], plan: ReleasePlan) -> str:
     if kind == "mean":
         averaged = "" if plan.unit == "row" else f"; one {unit} weighs as much as {rows} at most, at its own average"
         return f"Mean of {column}; each value is clamped to {between}{averaged}."
+    if kind == "quantile":
+        part = plan.of(measure["name"])[0]
+        assert part.candidates is not None
+        ends = f"{plain(part.candidates[0])} to {plain(part.candidates[-1])}"
+        what = "Median" if measure["level"] == 0.5 else f"Quantile {plain(measure['level'])}"
+        return f"{what} of {column}, to the nearest of {part.width:,} candidates from {ends}{capped}."
     edges = measure["bins"]
     return (
         f"Rows by {column}, in {len(edges) - 1} bins from {plain(edges[0])} to {plain(edges[-1])}; "
@@ -97,7 +103,7 @@ def measure_text(measure: Mapping[str, Any], plan: ReleasePlan) -> str:
 def part_text(component: Component, parts: int) -> str:
     """What a component is to its measure."""
     return (
-        {"count": "count", "sum": "sum", "bins": "each bin"}[component.role]
+        {"count": "count", "sum": "sum", "bins": "each bin", "quantile": ""}[component.role]
         if parts > 1 or component.role == "bins"
         else ""
     )
@@ -112,7 +118,7 @@ def promise(plan: ReleasePlan) -> str:
         f"one {unit} is added or removed" if plan.neighbours == "add-remove" else f"one {unit} is replaced by another"
     )
     whole = "" if plan.unit == "row" else ", with all its rows"
-    slack = f", except with probability {plain(plan.delta)} (delta)" if plan.delta else ""
+    slack = f", up to an added probability of at most {plain(plan.delta)} (delta)" if plan.delta else ""
     return (
         f"Whatever is published here becomes at most {factor} times more or less likely (e to the power epsilon) "
         f"when {change}{whole}{slack}."
@@ -134,7 +140,7 @@ def privacy_facts(plan: ReleasePlan) -> list[tuple[str, str]]:
     }
     facts = [("Protected", who), ("Neighbours", neighbours[plan.neighbours])]
     facts.append(("Epsilon, in total", plain(plan.epsilon_millionths / 1e6)))
-    facts.append(("Delta", plain(plan.delta) if plan.delta else "0: pure differential privacy"))
+    facts.append(("Delta", _delta_text(plan)))
     if not by_row and plan.group_columns:
         times = "one group" if plan.max_groups == 1 else f"{plan.max_groups:,} groups"
         facts.append(("Contribution", f"one {unit} counts in at most {times}; which ones is decided by a keyed hash"))
@@ -144,6 +150,16 @@ def privacy_facts(plan: ReleasePlan) -> list[tuple[str, str]]:
     if dropped:
         facts.append(("Dropped", " and ".join(dropped)))
     return facts
+
+
+def _delta_text(plan: ReleasePlan) -> str:
+    """Delta, and what spends it."""
+    if not plan.delta:
+        return "0: pure differential privacy"
+    spenders = [name for name in plan.measures if any(part.plan.delta for part in plan.of(name))]
+    if plan.selection:
+        spenders.append("the selection of the keys")
+    return f"{plain(plan.delta)}, spent by {', '.join(spenders)}"
 
 
 def certificate_text(plan: Plan) -> str:

@@ -10,9 +10,10 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from spark_rdp.planning.plan import SELECTION
 from spark_rdp.reporting.figures import bins, figure, is_bins
 from spark_rdp.reporting.story import part_text
-from spark_rdp.reporting.words import against, metric_label, metric_value, number, plain, ranked
+from spark_rdp.reporting.words import against, budget, metric_label, metric_value, number, plain, ranked
 
 if TYPE_CHECKING:
     from spark_rdp.ledger import Balance, Entry
@@ -91,17 +92,23 @@ def noise_table(plan: ReleasePlan) -> RenderableType:
     for component in plan.components:
         noise = component.plan
         part = part_text(component, len(plan.of(component.measure)))
-        reach = noise.build().quantile(0.95) * noise.granularity
+        reach = f"± {number(reach_of(noise), 3)}{' ranks' if noise.model == SELECTION else ''}"
         others = [(name, value) for name, value in ranked(noise) if name != noise.mechanism and value is not None]
         rival = f"{others[0][0]}: {against(noise.metric, others[0][1], noise.metric_value)}" if others else "–"
         label = f"{component.measure}: {part}" if part else component.measure
         metric = (metric_label(noise.metric), metric_value(noise.metric, noise.metric_value))
-        table.add_row(label, noise.mechanism, plain(noise.epsilon), f"± {number(reach, 3)}", *metric, rival)
+        table.add_row(label, noise.mechanism, budget(noise.epsilon, noise.delta), reach, *metric, rival)
     if plan.selection:
-        table.add_row(
-            "selection of the keys", "truncated geometric", plain(plan.selection.epsilon_millionths / 1e6), *["–"] * 4
-        )
+        share = budget(plan.selection.epsilon_millionths / 1e6, plan.selection.delta)
+        table.add_row("selection of the keys", "truncated geometric", share, *["–"] * 4)
     return table
+
+
+def reach_of(noise: Plan) -> float:
+    """How far 95 % of the noise reaches, in the unit of the value; for a selection, in ranks."""
+    if noise.model == SELECTION:
+        return noise.metric_value
+    return noise.build().quantile(0.95) * noise.granularity
 
 
 def balance_table(balance: Balance) -> RenderableType:

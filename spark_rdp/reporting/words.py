@@ -28,6 +28,11 @@ def plain(value: float) -> str:
     return f"{int(value):,}" if value == int(value) and abs(value) < 1e15 else f"{value:.6g}"
 
 
+def budget(epsilon: float, delta: float) -> str:
+    """Epsilon, and delta where there is one."""
+    return plain(epsilon) if not delta else f"{plain(epsilon)} (delta {plain(delta)})"
+
+
 def metric_name(spec: str | Mapping[str, Any]) -> str:
     """The name of a metric without its parameter."""
     return spec if isinstance(spec, str) else next(iter(spec))
@@ -47,6 +52,8 @@ def metric_label(spec: str | Mapping[str, Any]) -> str:
         return f"Mallows distance of order {plain(argument)}"
     if name == "lp":
         return f"L{plain(argument)} norm of the error"
+    if name == "rank_error":
+        return "rank error, 95 % within"
     if name == "relative_entropy":
         order = argument.get("order", 1)
         return "Kullback-Leibler divergence" if order == 1 else f"Renyi divergence of order {plain(order)}"

@@ -18,6 +18,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import ArrayType, DataType, DoubleType, LongType, StructField, StructType
 
 from spark_rdp.outputs import public_values
+from spark_rdp.planning.selection import build_quantile
 from spark_rdp.randomness import DIGEST_BYTES, KeyedBits, bernoulli, stream_key
 from spark_rdp.releases import Component, ReleasePlan, Selection
 
@@ -86,8 +87,10 @@ def noised(component: Component, key: bytes, digests: np.ndarray, values: np.nda
         values: int64 of shape (n,) or, for bins, (n, width).
 
     Returns:
-        int64 of the shape of ``values``.
+        int64 of the shape of ``values``; for a quantile (n, 3), the candidates selected as value and ends.
     """
+    if component.role == "quantile":
+        return build_quantile(component.plan).release(values, key, digests)
     mechanism = component.plan.build()
     if values.ndim == 1:
         return mechanism.release(values, KeyedBits(key, digests, values))
@@ -168,7 +171,7 @@ def _integers(column: pa.Array) -> np.ndarray:
 
 
 def _numbers(column: pa.Array, component: Component) -> np.ndarray:
-    if component.role != "bins":
+    if component.kind != "bins":
         return _integers(column)
     inner = column.flatten() if pa.types.is_list(column.type) else column
     return _integers(inner).reshape(len(column), component.width)

@@ -224,8 +224,14 @@ def _facts(query: ReleaseQuery, plan: ReleasePlan, run: str | None, charge: Char
     by_measure: dict[str, Any] = {
         name: {part.role: part.plan.epsilon for part in plan.of(name)} for name in plan.measures
     }
+    deltas: dict[str, Any] = {
+        name: {part.role: part.plan.delta for part in plan.of(name)}
+        for name in plan.measures
+        if any(part.plan.delta for part in plan.of(name))
+    }
     if plan.selection is not None:
         by_measure["selection of keys"] = {"units": plan.selection.epsilon_millionths / 1e6}
+        deltas["selection of keys"] = {"units": plan.selection.delta}
     return {
         "name": query.name,
         "run": run,
@@ -235,6 +241,7 @@ def _facts(query: ReleaseQuery, plan: ReleasePlan, run: str | None, charge: Char
         "neighbours": plan.neighbours,
         "epsilon": {"total": query.privacy.epsilon, "by_measure": by_measure},
         "delta": plan.delta,
+        "delta_by_measure": deltas,
         "charge": None
         if charge is None
         else {

@@ -339,3 +339,36 @@ def test_tables_for_the_terminal(folder, tmp_path):
     assert printed(history_table("shop", ledger.history())).strip() == "Nothing was charged to shop yet."
     ledger.reserve(None, "orders@1", "a" * 64, 250_000)
     assert "0.250000" in printed(history_table("shop", ledger.history()))
+
+
+def test_a_quantile_and_gaussian_noise_are_explained(tmp_path):
+    median = {"name": "typical", "type": "quantile", "column": "amount", "lower": 0, "upper": 100, "step": 5}
+    total = {**MEASURES[2], "mechanism": "gaussian"}
+    privacy = {"unit": "customer", "epsilon": 2.0, "delta": 1e-6, "max_groups": 3}
+    asked = query(measures=[median, total], privacy=privacy)
+    plan = plan_release(asked)
+    noised = {"c0": np.array([[4, 2, 9], [0, 0, 20]]), "c1": np.array([1 << 20, 2 << 20])}
+    columns: dict[str, list] = {"country": ["FR", "DE"]}
+    for name in plan.measures:
+        for end, values in zip(("", "_low", "_high"), public_values(name, plan.components, noised), strict=True):
+            columns[name + end] = values.tolist()
+    folder = published(tmp_path / "other", query(measures=[total], privacy=privacy), ["FR", "DE"])
+    manifest = json.loads((folder / "manifest.json").read_text())
+    (folder / "manifest.json").write_text(json.dumps({**manifest, "query": asked.describe(), "plan": plan.content()}))
+    pq.write_table(pa.table(columns), folder / "part-00000.parquet")
+    text = Page(write_report(folder, tmp_path / "page.html").read_text()).text
+    for told in (
+        "Median of amount, to the nearest of 21 candidates from 0 to 100",
+        "permute-and-flip",
+        "rank error, 95 % within",
+        "half for the value, a quarter for each end of the interval",
+        "up to an added probability of at most 1e-06 (delta)",
+        "1e-06, spent by revenue",
+        "(10 to 45)",
+    ):
+        assert told in text, told
+    terminal = printed(noise_table(plan)) + printed(release_table(read_published(folder)))
+    assert "ranks" in terminal
+    assert "gaussian" in terminal
+    assert "1 (delta 1e-06)" in terminal
+    assert "1 (delta 1e-06)" in text
