@@ -99,9 +99,9 @@ class _Texts:
     def block(self) -> np.ndarray:
         """The next sixteen bytes of `rows`, with zeros after the end of the text."""
         words = self._blocks[self._starts].view(np.uint64).reshape(-1, 2)
-        words &= _LEFT.take(np.minimum(self._left, DIGEST_BYTES), axis=0)
-        more = self._left > DIGEST_BYTES
-        if not more.all():
+        if self._left.min() <= DIGEST_BYTES:  # some texts end here
+            words &= _LEFT.take(np.minimum(self._left, DIGEST_BYTES), axis=0)
+            more = np.flatnonzero(self._left > DIGEST_BYTES)
             self.rows, self._starts, self._left = self.rows[more], self._starts[more], self._left[more]
         self._starts = self._starts + DIGEST_BYTES
         self._left = self._left - DIGEST_BYTES

@@ -13,14 +13,17 @@ from spark_rdp.cli import main
 from spark_rdp.demo import telemetry
 
 EXAMPLE = Path(__file__).parents[2] / "conf" / "telemetry.yaml"
+DATA = "demo-out/data/telemetry.parquet"
 SECRET = "0123456789abcdef" * 4
 
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Where the example finds its data and its secret."""
-    (tmp_path / "demo-out" / "data").mkdir(parents=True)
-    pq.write_table(telemetry(rows=2000, devices=50), tmp_path / "demo-out" / "data" / "telemetry.parquet")
+    (tmp_path / DATA).parent.mkdir(parents=True)
+    pq.write_table(telemetry(rows=2000, devices=50), tmp_path / DATA)
+    # A JVM that runs already looks for relative paths where it was started.
+    (tmp_path / "conf.yaml").write_text(EXAMPLE.read_text(encoding="utf-8").replace(DATA, str(tmp_path / DATA)))
     (tmp_path / "secret").write_text(SECRET)
     (tmp_path / "secret").chmod(0o600)
     monkeypatch.chdir(tmp_path)
@@ -30,7 +33,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_the_example_is_published_once_and_then_read_back(
     spark: SparkSession, folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    command = ["collect", str(EXAMPLE), "--run", "1"]
+    command = ["collect", "conf.yaml", "--run", "1"]
     assert main([*command, "--dry-run"]) == 0
     told = capsys.readouterr()
     assert "telemetry@1 would spend epsilon 1 on each row. Nothing was read." in told.out
@@ -49,7 +52,7 @@ def test_the_example_is_published_once_and_then_read_back(
     assert noisy.num_rows == 2000
 
     (folder / "secret").unlink()  # reading back needs neither the secret nor the data
-    (folder / "demo-out" / "data" / "telemetry.parquet").unlink()
+    (folder / DATA).unlink()
     assert main(command) == 0
     assert "telemetry@1 was published before: nothing was read." in capsys.readouterr().out
     assert {file.name: file.read_bytes() for file in published.iterdir()} == files
@@ -68,10 +71,10 @@ def test_the_example_is_published_once_and_then_read_back(
 def test_a_file_that_cannot_be_used_is_one_sentence(
     spark: SparkSession, folder: Path, capsys: pytest.CaptureFixture[str], old: str, new: str, sentence: str
 ) -> None:
-    text = EXAMPLE.read_text(encoding="utf-8")
+    text = (folder / "conf.yaml").read_text(encoding="utf-8")
     assert old in text
     (folder / "conf.yaml").write_text(text.replace(old, new, 1))
-    assert main(["collect", str(folder / "conf.yaml")]) == 2
+    assert main(["collect", "conf.yaml"]) == 2
     told = capsys.readouterr()
     assert told.out == ""
     assert told.err.startswith(f"spark-rdp: {sentence}")

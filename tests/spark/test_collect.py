@@ -199,12 +199,13 @@ def test_the_mean_is_not_biased_and_the_support_is_one(spark: SparkSession) -> N
     value = F.element_at(F.array(*map(F.lit, inputs.values())), (F.col("id") % 3 + 1).cast("int"))
     frame = spark.range(200_000).select(F.col("id").alias("device"), F.lit("e").alias("event"), value.alias("battery"))
     collection = collect(frame.withColumn("input", F.col("device") % 3), query(keep=["input"]))
-    table = collection.df.toPandas()
+    table = collection.df.toArrow()
+    inputs_drawn, drawn = (table[name].to_numpy() for name in ("input", "battery"))
     low, high = support(collection)
     plan = collection.plans["battery"]
     mechanism = build_local(plan.mechanism, plan.parameters)
     for number, truth in inputs.items():
-        noisy = table["battery"][table["input"] == number].to_numpy()
+        noisy = drawn[inputs_drawn == number]
         variance = float(mechanism.variance(np.array([truth]))[0])
         assert abs(noisy.mean() - truth) < 5.5 * math.sqrt(variance / len(noisy))
         spread = np.var((noisy - truth) ** 2)
