@@ -179,7 +179,13 @@ def publish_folder(
             f"{target} was removed while release {release_id} was published. Run the same release id again."
         )
     if charge is not None:
-        charge.ledger.publish(charge.dataset, release_id, query_digest, manifest["content_digest"])
+        try:
+            charge.ledger.publish(charge.dataset, release_id, query_digest, manifest["content_digest"])
+        except JobFailed as error:
+            raise JobFailed(
+                f"Release {release_id} is published in {target}, but the ledger could not be told. Leave the folder "
+                "where it is and run the same release id again: it is read back, and the ledger is told."
+            ) from error
     reached("published-ledger")
     return Publication(manifest, already_published=made is None)
 

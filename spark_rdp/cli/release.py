@@ -102,6 +102,8 @@ def show_result(result: Result, page: Path | None) -> None:
     known = result.already_published
     what = "was published before: read back, nothing was charged" if known else "is published"
     typer.echo(f"{result.release_id} {what}. {published.total_rows:,} rows in {_short(result.folder)}")
+    if result.plan.unit != "row":
+        typer.echo(f"Rows without a {result.plan.unit} are not in it.")
     charge = result.manifest["charge"]
     if charge is None:
         typer.echo("No ledger was named: nobody adds up what is spent on these data.")

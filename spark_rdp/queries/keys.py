@@ -39,8 +39,12 @@ def _key_value(value: Any, place: str) -> KeyValue:
         if not -_LONG <= int(value) < _LONG:
             raise refuse(place, "a whole number of at most 64 bits", value, "Declare such keys as text.")
         return int(value)
-    if value is None or isinstance(value, str):
-        return None if value is None else str(value)
+    if value is None:
+        return None
+    if isinstance(value, str):
+        if not value.isprintable() and any("\ud800" <= letter <= "\udfff" for letter in value):
+            raise refuse(place, "a text of whole Unicode characters", value, "Remove the lone surrogate.")
+        return str(value)
     if isinstance(value, datetime.date) and not isinstance(value, datetime.datetime):
         return value
     if isinstance(value, (numbers.Real, np.floating)):

@@ -92,9 +92,10 @@ def read_yaml(path: str | os.PathLike[str]) -> Mapping[str, Any]:
     except (OSError, UnicodeDecodeError, ValueError) as failure:
         reason = getattr(failure, "strerror", None) or "not UTF-8 text"
         raise invalid("The query file", "a readable text file", name, f"The reason is: {reason}.") from None
-    loader = _Loader(text)
-    loader.name = name
+    loader: _Loader | None = None
     try:
+        loader = _Loader(text)
+        loader.name = name
         content = loader.get_single_data()
     except yaml.MarkedYAMLError as failure:
         mark = failure.problem_mark
@@ -103,9 +104,11 @@ def read_yaml(path: str | os.PathLike[str]) -> Mapping[str, Any]:
     except (yaml.YAMLError, RecursionError, ValueError) as failure:
         if isinstance(failure, InvalidInput):
             raise
-        raise InvalidInput(f"The query file must be valid YAML; got {name!r}. The reason is: {failure}.") from None
+        reason = str(failure).splitlines()[0]
+        raise InvalidInput(f"The query file must be valid YAML; got {name!r}. The reason is: {reason}.") from None
     finally:
-        loader.dispose()
+        if loader is not None:
+            loader.dispose()
     if not isinstance(content, Mapping):
         raise invalid("The query file", "a mapping of keys to values", name, "Start it with `kind: release`.")
     return content

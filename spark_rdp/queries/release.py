@@ -277,7 +277,13 @@ class ReleaseQuery(Strict):
 
     def digest(self) -> str:
         """SHA-256 (hex) of all that determines the released values: not of output, ledger, report and passwords."""
-        content = {key: value for key, value in self.describe().items() if key not in ("output", "ledger", "report")}
+        described = self.model_dump(mode="python", by_alias=True, exclude_none=True)
+        # Passwords are looked for where a source has them only: what looks like one in an expression or a key counts.
+        content = {
+            key: _plain(value, mask=False) if key != "source" else _source(value)
+            for key, value in described.items()
+            if key not in ("output", "ledger", "report")
+        }
         # Where the order of keys counts - of columns, and of definitions that build on each other - it is kept.
         if self.group_by is not None and self.selects is None:
             content["group_by"] = list(content["group_by"].items())
@@ -287,15 +293,20 @@ class ReleaseQuery(Strict):
         return hashlib.sha256(text.encode()).hexdigest()
 
 
-def _plain(value: Any, key: str = "") -> Any:
+def _source(content: dict[str, Any]) -> dict[str, Any]:
+    """A source as JSON: passwords in its options and paths masked, its expressions as they are."""
+    return {name: _plain(item, name, mask=name in ("options", "path")) for name, item in content.items()}
+
+
+def _plain(value: Any, key: str = "", mask: bool = True) -> Any:
     """A value as JSON; dates are marked, so that a date is never taken for the same text."""
     if isinstance(value, dict):
         secret = {name for name in value if key == "options" and _SECRET_KEY.search(str(name))}
-        return {str(name): "***" if name in secret else _plain(item, str(name)) for name, item in value.items()}
+        return {str(name): "***" if name in secret else _plain(item, str(name), mask) for name, item in value.items()}
     if isinstance(value, (list, tuple)):
-        return [_plain(item, key) for item in value]
+        return [_plain(item, key, mask) for item in value]
     if isinstance(value, datetime.date):
         return {"date": value.isoformat()}
-    if isinstance(value, str):
+    if isinstance(value, str) and mask:
         return _SECRET_PART.sub(lambda m: f"{m[1]}***" if m[1] else f"{m[2]}:***@", value)
     return value

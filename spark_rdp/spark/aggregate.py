@@ -72,7 +72,7 @@ def aggregate(df: DataFrame, query: ReleaseQuery, plan: ReleasePlan, salt: int) 
         contributions = statistics.of_rows(rows, keys)
     else:
         unit = columns[query.privacy.unit]
-        rows = with_unit(rows, unit.column, unit.kind).withColumnRenamed(unit.column, _UNIT)
+        rows = with_unit(rows.withColumn(_UNIT, F.col(unit.column)), _UNIT, unit.kind)
         contributions = statistics.of_units(rows, keys, plan.max_groups, salt)
     return statistics.summed(contributions, keys)
 

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
 _RANK = "rank"
+#: The collation of texts that are equal when their bytes are.
+PLAIN_TEXT = "UTF8_BINARY"
 
 
 def check_unit(name: str, kind: T.DataType) -> None:
@@ -33,6 +35,11 @@ def check_unit(name: str, kind: T.DataType) -> None:
     if not isinstance(kind, atomic):
         constraint = f"a column of texts, numbers, dates or binary ids, not of {kind.simpleString()}"
         raise invalid("privacy.unit", constraint, name, "Derive a text column that names the unit.")
+    if isinstance(kind, T.StringType) and getattr(kind, "collation", PLAIN_TEXT) != PLAIN_TEXT:
+        # Grouping would follow the collation, the hash that chooses groups the bytes: one unit would count as many.
+        constraint = f"a column of plain text, not of {kind.simpleString()}"
+        remedy = "Derive one, for example lower(collate(x, 'UTF8_BINARY')), that spells each unit in one way."
+        raise invalid("privacy.unit", constraint, name, remedy)
 
 
 def with_unit(frame: DataFrame, column: str, kind: T.DataType) -> DataFrame:

@@ -404,7 +404,7 @@ def _read(spark: SparkSession, path: str, name: str, where: str) -> DataFrame:
         names = frame.columns
     else:
         frame = spark.read.csv(path, header=False, inferSchema=False, mode="PERMISSIVE", encoding="UTF-8")
-        first = frame.first() or ()
+        first = tuple(frame.first() or ())  # a Row would look among its field names
         header = name in first
         names = [str(cell) for cell in first] if header else frame.columns
         if header:

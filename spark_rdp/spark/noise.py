@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 from pyspark.sql import functions as F
-from pyspark.sql.types import ArrayType, DataType, DoubleType, LongType, StructField, StructType
+from pyspark.sql.types import ArrayType, DataType, DoubleType, LongType, StringType, StructField, StructType
 
 from spark_rdp.outputs import public_values
 from spark_rdp.planning.selection import build_quantile
@@ -49,7 +49,7 @@ def add_noise(frame: DataFrame, plan: ReleasePlan, secret: bytes, release_id: st
     numbers = [component.column for component in plan.components]
     numbers += [plan.selection.column] if plan.selection else []
     schema = public_schema(frame, plan)
-    exact = frame.toDF(*keys, *numbers).withColumn(_DIGEST, row_digest(keys))
+    exact = frame.toDF(*keys, *numbers).withColumn(_DIGEST, row_digest(frame.schema.fields[: len(keys)], keys))
     return exact.mapInArrow(_Noise.of(plan, secret, release_id), schema)
 
 
@@ -63,8 +63,13 @@ def public_schema(frame: DataFrame, plan: ReleasePlan) -> StructType:
     return StructType(fields)
 
 
-def row_digest(key_columns: Sequence[str]) -> Column:
-    """128 bits that name a group, made in the JVM: different keys, different digests (but for a chance of 2**-128)."""
+def row_digest(kinds: Sequence[StructField], key_columns: Sequence[str]) -> Column:
+    """128 bits that name a group, made in the JVM: different keys, different digests (but for a chance of 2**-128).
+
+    Args:
+        kinds: The types of the keys.
+        key_columns: Their columns.
+    """
     if not key_columns:
         return F.unhex(F.lit("00" * DIGEST_BYTES))
     # Every null is written, and times keep their microseconds and offset: no two different keys have the same text.
@@ -73,7 +78,12 @@ def row_digest(key_columns: Sequence[str]) -> Column:
         "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",
         "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
     }
-    text = F.to_json(F.struct(*key_columns), options)
+    # Texts by their bytes: JSON writes all bytes that are no UTF-8 alike.
+    parts = [
+        F.hex(F.col(column).cast("binary")).alias(column) if isinstance(kind.dataType, StringType) else F.col(column)
+        for kind, column in zip(kinds, key_columns, strict=True)
+    ]
+    text = F.to_json(F.struct(*parts), options)
     return F.unhex(F.substring(F.sha2(text, 256), 1, 2 * DIGEST_BYTES))
 
 

@@ -248,6 +248,16 @@ def test_the_same_at_every_evaluation(spark: SparkSession) -> None:
     assert result(frame, query, salt=1) != found[0]  # other groups are kept
 
 
+def test_one_column_as_unit_key_and_value(spark: SparkSession) -> None:
+    rows = make_rows(300, 9)
+    measures = [{**MEASURES[1], "column": "unit"}, {**MEASURES[3], "column": "unit"}, {**MEASURES[6], "column": "unit"}]
+    groups = [0, 3, 7, 38]
+    query = make_query(measures, group_by={"unit": groups})
+    expected = reference.statistics(plan_release(query), rows, groups, lambda row: row["unit"])
+    # All rows of a unit lie in one group and one bin: no hash matters.
+    assert result(frame_of(spark, rows), query) == [(group, *expected[group][:-1]) for group in groups]
+
+
 def test_only_needed_columns_are_read(spark: SparkSession, tmp_path: Any) -> None:
     path = str(tmp_path / "rows")
     frame_of(spark, make_rows(50, 8)).write.parquet(path)

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 import pytest
 from pyspark.sql import functions as F
 
-from spark_rdp.spark.bounding import keep_groups, sampled, share_of_total, with_unit
+from spark_rdp.errors import InvalidInput
+from spark_rdp.spark.bounding import check_unit, keep_groups, sampled, share_of_total, with_unit
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -79,3 +80,10 @@ def test_which_units_are_the_same(spark: SparkSession) -> None:
     kept = with_unit(values, "x", values.schema["x"].dataType)
     assert sorted(math.copysign(1, row[0]) * row[0] for row in kept.collect()) == [0.0, 0.0, 1.5]
     assert kept.select(F.xxhash64("x")).distinct().count() == 2
+
+
+def test_units_that_are_equal_in_a_collation_only_are_refused(spark: SparkSession) -> None:
+    """Ann and ANN would be one unit to a grouping and two to the hash that chooses its groups."""
+    frame = spark.sql("SELECT collate(u, 'UTF8_LCASE') AS u FROM VALUES ('Ann'), ('ANN') AS t(u)")
+    with pytest.raises(InvalidInput, match=r"privacy\.unit must be a column of plain text"):
+        check_unit("u", frame.schema["u"].dataType)

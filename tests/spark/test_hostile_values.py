@@ -28,7 +28,15 @@ BIG = Decimal("99999999999999999999.999999999999999999")
 VALUES: dict[str, list[Any]] = {
     "DOUBLE": [math.nan, None, math.inf, -math.inf, -0.0, 1e308, -1e308, 5e-324, 2.0**53, 0.5, 1.5, 2.5, 10.0],
     "FLOAT": [math.nan, None, math.inf, -math.inf, -0.0, SINGLE, -SINGLE, 2.0**-149, 16777217.0, 0.5, 2.5],
-    "DECIMAL(38,18)": [None, BIG, -BIG, Decimal("1e-18"), Decimal("0.5"), Decimal("2.5"), Decimal("-7.25")],
+    "DECIMAL(38,18)": [
+        None,
+        BIG,
+        BIG.copy_negate(),
+        Decimal("1e-18"),
+        Decimal("0.5"),
+        Decimal("2.5"),
+        Decimal("-7.25"),
+    ],
     "BIGINT": [None, 2**63 - 1, -(2**63), 2**62, 2**62 + 1, 2**53 + 1, 0, 1, -1, 7],
     "INT": [None, 2**31 - 1, -(2**31), 0, 1, -1, 7],
     "TINYINT": [None, 127, -128, 0, 3],

@@ -232,11 +232,12 @@ def test_keys_that_look_alike_have_different_digests(spark: SparkSession) -> Non
 
     pairs = [(None, None), ("", None), (None, ""), ("null", None), ("a", "b"), ('a","k1":"b', None)]
     frame = spark.createDataFrame(pairs, "k0 STRING, k1 STRING")
-    found = frame.select(row_digest(["k0", "k1"]).alias("d")).toArrow()["d"].to_pylist()
+    found = frame.select(row_digest(frame.schema.fields, ["k0", "k1"]).alias("d")).toArrow()["d"].to_pylist()
     assert len(set(found)) == 6
     assert {len(digest) for digest in found} == {DIGEST_BYTES}
-    times = spark.sql("SELECT timestamp_micros(1000000 + id) AS k0 FROM range(5)").select(row_digest(["k0"]).alias("d"))
-    assert times.distinct().count() == 5
+    for keys, count in (("timestamp_micros(1000000 + id)", 5), ("CAST(unhex(hex(250 + id)) AS STRING)", 5)):
+        frame = spark.sql(f"SELECT {keys} AS k0 FROM range(5)")
+        assert frame.select(row_digest(frame.schema.fields, ["k0"]).alias("d")).distinct().count() == count
 
 
 def test_selection_publishes_with_the_planned_probability(spark: SparkSession) -> None:

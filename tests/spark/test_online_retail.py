@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 from pyspark.sql import functions as F
 
 from spark_rdp.queries import ReleaseQuery
@@ -52,7 +53,7 @@ def test_the_bounded_statistics_equal_pandas(spark: SparkSession, shared_data: P
     keys.write_text("\n".join(["Country", *countries]))
     query = make_query(data, keys)
     plan = plan_release(query)
-    found = aggregate(io.read(spark, query.source), query, plan, SALT).toPandas()
+    found = aggregate(io.read(spark, query.source), query, plan, SALT).toArrow().to_pandas()
 
     rows = rows[rows["CustomerID"].notna() & rows["Country"].isin(countries)]
     rows["month"] = rows["InvoiceDate"].dt.year * 100 + rows["InvoiceDate"].dt.month
@@ -64,9 +65,9 @@ def test_the_bounded_statistics_equal_pandas(spark: SparkSession, shared_data: P
 
     # The hash comes from Spark; which groups it keeps is decided here.
     mask = (1 << (len(countries) * len(MONTHS) - 1).bit_length()) - 1
-    pairs = spark.createDataFrame(units[["unit", "group"]])
+    pairs = spark.createDataFrame(pa.Table.from_pandas(units[["unit", "group"]], preserve_index=False))
     hashed = F.xxhash64(F.lit(SALT).cast("bigint"), "unit", "group").bitwiseAND(~mask).bitwiseOR(F.col("group"))
-    units = units.merge(pairs.withColumn("order", hashed).toPandas(), on=["unit", "group"], validate="1:1")
+    units = units.merge(pairs.withColumn("order", hashed).toArrow().to_pandas(), on=["unit", "group"], validate="1:1")
     units = units[units.groupby("unit")["order"].rank(method="first") <= 3]
     bounded = pd.DataFrame(
         {

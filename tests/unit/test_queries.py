@@ -348,3 +348,31 @@ def test_json_schema() -> None:
     assert set(schema["$defs"]["Source"]["properties"]) == {"format", "path", "options", "schema", "derive", "table"}
     assert schema["$defs"]["Privacy"]["properties"]["epsilon"]["maximum"] == 1e4
     json.dumps(schema)
+
+
+def test_what_looks_like_a_password_in_an_expression_or_a_key_counts() -> None:
+    def digest(expression: str, key: str) -> str:
+        return ReleaseQuery(
+            name="q",
+            source={"format": "parquet", "path": "x", "derive": {"y": expression}},
+            privacy={"unit": "row", "epsilon": 1},
+            group_by={"g": [key]},
+            measures=[{"name": "n", "type": "count"}],
+        ).digest()
+
+    asked = [
+        ("if(token=1, 2, 0)", "http://u:1@a"),
+        ("if(token=2, 2, 0)", "http://u:1@a"),
+        ("if(token=1, 2, 0)", "http://u:2@a"),
+    ]
+    assert len({digest(*one) for one in asked}) == 3
+
+
+def test_a_key_of_half_a_character_is_refused() -> None:
+    with pytest.raises(InvalidInput, match=r"group_by.* must be a text of whole Unicode characters"):
+        ReleaseQuery(
+            name="q",
+            privacy={"unit": "row", "epsilon": 1},
+            group_by={"g": ["\ud800"]},
+            measures=[{"name": "n", "type": "count"}],
+        )

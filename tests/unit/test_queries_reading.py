@@ -72,3 +72,11 @@ def test_keys_that_are_no_names(tmp_path: Path) -> None:
     (tmp_path / "query.yaml").write_text("1: 2\n")
     with pytest.raises(InvalidInput, match=r"^1 is not a known key"):
         ReleaseQuery.from_yaml(tmp_path / "query.yaml")
+
+
+def test_control_characters_are_told_in_one_sentence(tmp_path: Path) -> None:
+    path = tmp_path / "q.yaml"
+    path.write_bytes(b"kind: \x00\x01release\n")
+    with pytest.raises(InvalidInput, match="must be valid YAML") as caught:
+        read_yaml(path)
+    assert "\n" not in str(caught.value)
