@@ -36,8 +36,8 @@ def test_a_row_has_one_noise_in_sql(sql: SparkSession) -> None:
     assert 42.0 not in first.values()
     again = sql.sql(f"SELECT * FROM ({query}) WHERE noisy > 42 ORDER BY noisy").collect()
     assert {row.device: row.noisy for row in again} == {device: value for device, value in first.items() if value > 42}
-    register_functions(sql)  # a fresh secret
-    assert not set(first.values()) & {row.noisy for row in sql.sql(query).collect()}
+    register_functions(sql)  # a fresh secret: of 2,000 rows on millions of cells, three the same by chance: below 1e-9
+    assert sum(first[row.device] == row.noisy for row in sql.sql(query).collect()) <= 2
     register_functions(sql, secret=KEY)
     assert {row.device: row.noisy for row in sql.sql(query).collect()} == first
 

@@ -185,7 +185,8 @@ def test_runs_have_noise_of_their_own(orders: DataFrame, build: Build) -> None:
     query = build(ledger=None)
     tables = [release(orders, query, run=run).table() for run in ("1", "2")]
     revenue = [table["revenue"].to_pylist() for table in tables]
-    assert not set(revenue[0]) & set(revenue[1])
+    # Each pair is equal by chance with probability below 1e-6, two pairs with one below 1e-11.
+    assert sum(first == second for first, second in zip(*revenue, strict=True)) <= 1
 
 
 def test_paths_with_a_run(tmp_path: Path) -> None:
