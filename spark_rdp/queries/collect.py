@@ -18,7 +18,7 @@ from spark_rdp.planning.local_metrics import AVERAGE, LocalMetric
 from spark_rdp.queries.base import Bound, Epsilon, Refused, Strict, refuse
 from spark_rdp.queries.measures import NEVER_INFERRED, TWO_BOUNDS, Column
 from spark_rdp.queries.reading import read_yaml
-from spark_rdp.queries.release import Output, Source, _plain, check_id
+from spark_rdp.queries.release import Output, Source, _plain, check_id, identity
 
 #: Ranges narrower than this share of their bounds hold too few doubles to be told apart.
 _NARROWEST = 1e-9
@@ -192,7 +192,7 @@ class CollectQuery(Strict):
 
     def digest(self) -> str:
         """SHA-256 (hex) of all that determines what is published, but for where it goes and where the secret is."""
-        content = {key: value for key, value in self.describe().items() if key not in ("output", "secret")}
+        content = identity(self.model_dump(mode="python", by_alias=True, exclude_none=True), "output", "secret")
         if self.source is not None:  # definitions build on each other: their order counts
             content["source"]["derive"] = list(content["source"]["derive"].items())
         text = json.dumps(content, sort_keys=True, separators=(",", ":"), allow_nan=False)

@@ -277,13 +277,9 @@ class ReleaseQuery(Strict):
 
     def digest(self) -> str:
         """SHA-256 (hex) of all that determines the released values: not of output, ledger, report and passwords."""
-        described = self.model_dump(mode="python", by_alias=True, exclude_none=True)
-        # Passwords are looked for where a source has them only: what looks like one in an expression or a key counts.
-        content = {
-            key: _plain(value, mask=False) if key != "source" else _source(value)
-            for key, value in described.items()
-            if key not in ("output", "ledger", "report")
-        }
+        content = identity(
+            self.model_dump(mode="python", by_alias=True, exclude_none=True), "output", "ledger", "report"
+        )
         # Where the order of keys counts - of columns, and of definitions that build on each other - it is kept.
         if self.group_by is not None and self.selects is None:
             content["group_by"] = list(content["group_by"].items())
@@ -293,9 +289,17 @@ class ReleaseQuery(Strict):
         return hashlib.sha256(text.encode()).hexdigest()
 
 
-def _source(content: dict[str, Any]) -> dict[str, Any]:
-    """A source as JSON: passwords in its options and paths masked, its expressions as they are."""
-    return {name: _plain(item, name, mask=name in ("options", "path")) for name, item in content.items()}
+def identity(described: dict[str, Any], *without: str) -> dict[str, Any]:
+    """What tells one query from another, as JSON: everything but the keys ``without``, and passwords.
+
+    Passwords are looked for where a source has them only, in its options and paths: what looks like one in an
+    expression or a key counts.
+    """
+    content = {key: _plain(value, mask=False) for key, value in described.items() if key not in (*without, "source")}
+    if "source" in described:
+        source = described["source"]
+        content["source"] = {name: _plain(item, name, name in ("options", "path")) for name, item in source.items()}
+    return content
 
 
 def _plain(value: Any, key: str = "", mask: bool = True) -> Any:

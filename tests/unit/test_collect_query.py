@@ -163,3 +163,8 @@ def test_ids() -> None:
     assert (collect_id(query), collect_id(query, "7")) == ("telemetry", "telemetry@7")
     with pytest.raises(InvalidInput, match="run must be"):
         collect_id(query, "../7")
+
+
+def test_what_looks_like_a_password_in_an_expression_counts() -> None:
+    sources = [{"format": "parquet", "path": "x", "derive": {"y": f"if(token={n}, 2, 0)"}} for n in (1, 2)]
+    assert len({CollectQuery.of(changed("source", source)).digest() for source in sources}) == 2
