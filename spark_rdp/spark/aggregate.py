@@ -22,6 +22,7 @@ from spark_rdp.spark.bounding import (
     bounded_total,
     check_unit,
     keep_groups,
+    salted_hash,
     sampled,
     share_of_total,
     with_unit,
@@ -218,7 +219,7 @@ class _Statistics:
             }
         )
         # Another hash than the one that chose the group, and another one for each component.
-        offset = F.xxhash64(_long(salt), F.lit("offset"), F.col(_SLOT), *map(F.col, group))
+        offset = salted_hash(salt, F.lit("offset"), _SLOT, *group)
         kept = sampled(F.col(_ROWS), F.col("up_to_here"), F.col("all_rows"), cap.cast("bigint"), offset)
         return counted.withColumn(_COUNT, F.when(F.col(_SLOT) == _SCALARS, 0).otherwise(kept))
 

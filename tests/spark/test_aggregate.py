@@ -79,7 +79,7 @@ class Hashes:
 
     def __init__(self, spark: SparkSession, units: list[Any], groups: int, packed: bool, slots: int = 2) -> None:
         pairs = spark.createDataFrame([(unit,) for unit in units], "unit BIGINT").crossJoin(spark.range(groups))
-        salt, mask = F.lit(SALT).cast("bigint"), (1 << (groups - 1).bit_length()) - 1
+        salt, mask = F.lit(SALT.to_bytes(8, "big", signed=True)), (1 << (groups - 1).bit_length()) - 1
         order = F.xxhash64(salt, "unit", "id").bitwiseAND(~mask).bitwiseOR(F.col("id"))
         name = order if packed else F.col("id")
         starts = [F.xxhash64(salt, F.lit("offset"), F.lit(slot), "unit", name) for slot in range(slots)]

@@ -10,7 +10,7 @@ import pytest
 from pyspark.sql import functions as F
 
 from spark_rdp.errors import InvalidInput
-from spark_rdp.spark.bounding import check_unit, keep_groups, sampled, share_of_total, with_unit
+from spark_rdp.spark.bounding import check_unit, keep_groups, salted_hash, sampled, share_of_total, with_unit
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -73,6 +73,19 @@ def test_a_unit_keeps_whole_groups_and_no_more_than_its_cap(spark: SparkSession)
     counts = keep_groups(frame, "u", ["g"], 4).groupBy("u").agg(F.count_distinct("g"), F.count("*"), F.max("g"))
     for unit, groups, rows, last in counts.collect():
         assert (groups, rows, last) == (min(unit, 4), 3 * min(unit, 4), min(unit, 4) - 1)
+
+
+def test_a_new_salt_gives_another_hash_but_no_new_code(spark: SparkSession, capsys: pytest.CaptureFixture[str]) -> None:
+    """Code with a salt in it would be compiled for every release, and run slowly until it is warm."""
+    codes, found = [], []
+    for salt in (1, -(2**63)):
+        frame = spark.range(9, numPartitions=1).select(salted_hash(salt, "id").alias("hash"))
+        found.append([row[0] for row in frame.collect()])
+        frame.explain("codegen")
+        codes.append(capsys.readouterr().out.partition("Generated code:")[2])
+    assert "XxHash64" in codes[0] or "XXH64" in codes[0]
+    assert codes[0] == codes[1]
+    assert len(set(found[0] + found[1])) == 18
 
 
 def test_which_units_are_the_same(spark: SparkSession) -> None:
