@@ -12,7 +12,6 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -20,10 +19,11 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 from pyspark.sql.window import Window
 
-from spark_rdp.errors import InvalidInput, invalid
-from spark_rdp.queries import KeyBins, KeyDomain, KeyFile, KeyRange, KeyValue, Listed, ReleaseQuery
+from spark_rdp.errors import invalid
+from spark_rdp.queries import EstimateQuery, KeyBins, KeyDomain, KeyFile, KeyRange, KeyValue, Listed, ReleaseQuery
 from spark_rdp.queries.keys import MOST_KEYS
-from spark_rdp.spark.failures import worded
+from spark_rdp.spark.bounding import salted_hash
+from spark_rdp.spark.key_files import key_file, reading_keys
 from spark_rdp.spark.values import bin_number, check_numeric
 
 if TYPE_CHECKING:
@@ -93,7 +93,7 @@ class _Domain(ABC):
 
     @abstractmethod
     def add_number(self, frame: DataFrame, column: str, number: str) -> DataFrame:
-        """Add the number of each row's key; null, or no row, when the key is not declared."""
+        """Add the number of each row's key; rows of keys that are not declared are gone."""
 
     @abstractmethod
     def add_key(self, frame: DataFrame, number: str, label: str) -> DataFrame:
@@ -114,7 +114,8 @@ class _Range(_Domain):
         else:
             high = self.low + self.size - 1
             distance = F.try_subtract(key.cast("bigint"), F.lit(self.low).cast("bigint"))
-        return frame.withColumn(number, F.when(key.between(F.lit(self.low), F.lit(high)), distance))
+        # A comparison of its own, which Spark can hand on to the files.
+        return frame.where(key.between(F.lit(self.low), F.lit(high))).withColumn(number, distance)
 
     def add_key(self, frame: DataFrame, number: str, label: str) -> DataFrame:
         if isinstance(self.low, datetime.date):
@@ -133,7 +134,7 @@ class _Bins(_Domain):
 
     def add_number(self, frame: DataFrame, column: str, number: str) -> DataFrame:
         place = bin_number(F.col(column), self.kind, self.edges, outside=False)
-        return frame.withColumn(number, place.cast("bigint"))
+        return frame.withColumn(number, place.cast("bigint")).where(F.col(number).isNotNull())
 
     def add_key(self, frame: DataFrame, number: str, label: str) -> DataFrame:
         listed = F.split(F.lit("|".join(bin_labels(self.edges))), r"\|")
@@ -185,19 +186,16 @@ class Declared(Keys):
         pairs = list(zip(self.domains, self.columns, numbers, strict=True))
         # What is computed filters before what is joined.
         for domain, column, number in sorted(pairs, key=lambda pair: isinstance(pair[0], _Lookup)):
-            frame = domain.add_number(_plain(frame, column), column.column, number).where(F.col(number).isNotNull())
+            frame = domain.add_number(_plain(frame, column), column.column, number)
         group = F.lit(0).cast("bigint")
         for domain, number in zip(self.domains, numbers, strict=True):
             group = group * F.lit(domain.size).cast("bigint") + F.col(number)
-        return frame.withColumn(GROUP, group).drop(*numbers)
+        return frame.withColumn(GROUP, group)
 
     def scattered(self, frame: DataFrame, unit: str, salt: int) -> tuple[DataFrame, tuple[str, ...]]:
         """The low bits stay the number of the group, so that two groups never tie; the others become the hash."""
-        mask = self._mask
-        hashed = F.xxhash64(F.lit(salt).cast("bigint"), F.col(unit), F.col(GROUP)).bitwiseAND(
-            F.lit(~mask).cast("bigint")
-        )
-        return frame.withColumn(GROUP, hashed.bitwiseOR(F.col(GROUP))), (GROUP,)
+        high = salted_hash(salt, unit, GROUP).bitwiseAND(F.lit(~self._mask).cast("bigint"))
+        return frame.withColumn(GROUP, high.bitwiseOR(F.col(GROUP))), (GROUP,)
 
     def gathered(self, frame: DataFrame) -> DataFrame:
         """The number of the group again."""
@@ -205,11 +203,11 @@ class Declared(Keys):
 
     def named(self, frame: DataFrame) -> DataFrame:
         """Add the key columns ``k0, k1, ...``."""
-        stride = 1
+        numbers, stride = {}, 1
         for place, domain in reversed(list(enumerate(self.domains))):
-            step, size = F.lit(stride).cast("bigint"), F.lit(max(domain.size, 1)).cast("bigint")
-            frame = frame.withColumn(f"n{place}", F.call_function("div", F.col(GROUP), step) % size)
+            numbers[f"n{place}"] = F.expr(f"`{GROUP}` DIV {stride}L % {max(domain.size, 1)}L")
             stride *= max(domain.size, 1)
+        frame = frame.withColumns(numbers)
         for place, domain in enumerate(self.domains):
             frame = domain.add_key(frame, f"n{place}", f"k{place}")
         return frame
@@ -244,8 +242,7 @@ class FromData(Keys):
 
     def scattered(self, frame: DataFrame, unit: str, salt: int) -> tuple[DataFrame, tuple[str, ...]]:
         """The hash, and the keys behind it, so that two groups never tie."""
-        hashed = F.xxhash64(F.lit(salt).cast("bigint"), F.col(unit), *map(F.col, self.labels))
-        return frame.withColumn(_SCATTER, hashed), (_SCATTER, *self.labels)
+        return frame.withColumn(_SCATTER, salted_hash(salt, unit, *self.labels)), (_SCATTER, *self.labels)
 
     def gathered(self, frame: DataFrame) -> DataFrame:
         """The keys alone."""
@@ -256,7 +253,7 @@ class FromData(Keys):
         return frame
 
 
-def keys_of(spark: SparkSession, query: ReleaseQuery, columns: Mapping[str, KeyColumn]) -> Keys:
+def keys_of(spark: SparkSession, query: ReleaseQuery | EstimateQuery, columns: Mapping[str, KeyColumn]) -> Keys:
     """The groups of a query. Types are compared from the schema alone; only a file of keys is read.
 
     Args:
@@ -368,18 +365,15 @@ def _from_list(spark: SparkSession, listed: Listed, column: KeyColumn) -> _Looku
 def _from_file(spark: SparkSession, path: str, column: KeyColumn) -> _Lookup:
     where = f"group_by.{column.name}.file"
     kind = T.StringType() if isinstance(column.kind, T.StringType) else column.kind
-    try:
-        with worded():
-            found = _read(spark, path, column.name, where)
-            typed = found.select(F.col("key").try_cast(kind).alias("key"), F.col("key").alias("given"))
-            wrong = F.col("key").isNull() & F.col("given").isNotNull()
-            summary = typed.agg(
-                F.count_if(wrong).alias("wrong"),
-                F.count_if(F.col("given").isNull()).alias("nulls"),
-                F.count_distinct("key").alias("different"),
-            ).first()
-    except InvalidInput as error:
-        raise error if str(error).startswith(where) else InvalidInput(f"{where}: {error}") from error
+    with reading_keys(where, path):
+        found = key_file(spark, path, column.name, where)
+        typed = found.select(F.col("key").try_cast(kind).alias("key"), F.col("key").alias("given"))
+        wrong = F.col("key").isNull() & F.col("given").isNotNull()
+        summary = typed.agg(
+            F.count_if(wrong).alias("wrong"),
+            F.count_if(F.col("given").isNull()).alias("nulls"),
+            F.count_distinct("key").alias("different"),
+        ).first()
     assert summary is not None
     if summary["wrong"]:
         constraint = f"a file of {kind.simpleString()} keys, one per row"
@@ -395,26 +389,3 @@ def _from_file(spark: SparkSession, path: str, column: KeyColumn) -> _Lookup:
     ordered = typed.select("key").distinct()
     entries = ordered.select("key", (F.row_number().over(Window.orderBy("key")) - 1).cast("bigint").alias("number"))
     return _Lookup(entries, size, bool(summary["nulls"]))
-
-
-def _read(spark: SparkSession, path: str, name: str, where: str) -> DataFrame:
-    """The keys of a file as one column: parquet by name, else comma-separated text with or without a header."""
-    if PurePosixPath(path).suffix.lower() == ".parquet":
-        frame = spark.read.parquet(path)
-        names = frame.columns
-    else:
-        frame = spark.read.csv(path, header=False, inferSchema=False, mode="PERMISSIVE", encoding="UTF-8")
-        first = tuple(frame.first() or ())  # a Row would look among its field names
-        header = name in first
-        names = [str(cell) for cell in first] if header else frame.columns
-        if header:
-            frame = spark.read.csv(path, header=True, inferSchema=False, mode="PERMISSIVE", encoding="UTF-8")
-    if name in names:
-        place = names.index(name)
-    elif len(names) == 1:
-        place = 0
-    else:
-        raise invalid(
-            where, f"a file with one column, or with one named {name}", path, "Name the columns in its first row."
-        )
-    return frame.toDF(*(f"_{i}" for i in range(len(names)))).select(F.col(f"_{place}").cast("string").alias("key"))

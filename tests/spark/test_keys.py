@@ -155,14 +155,48 @@ def test_files_that_cannot_be_used(visits: DataFrame, tmp_path: Path) -> None:
     two.write_text("a,b\n")
     numbers.write_text("1\n1.5\nx\n")
     empty.write_text("")
+    (tmp_path / "text.parquet").write_text("shop\na\n")
     for file, column, why in [
-        (two, "shop", "one column"),
-        (numbers, "unit", "2 other rows"),
-        (empty, "shop", "one column"),
-        (tmp_path / "absent.csv", "shop", "existing file"),
+        (two, "shop", "a file with one column"),
+        (numbers, "unit", "a file of bigint keys.*2 other rows"),
+        (empty, "shop", "a file with one column"),
+        (tmp_path / "absent.csv", "shop", "an existing file of keys"),
+        (tmp_path / "text.parquet", "shop", "an existing file of keys"),
+        (Path("unknown://host/keys.csv"), "shop", "an existing file of keys"),
     ]:
-        with pytest.raises(InvalidInput, match=f"^group_by.{column}.file.*{why}"):
+        with pytest.raises(InvalidInput, match=f"^group_by.{column}.file must be {why}"):
             exact(visits, make_query({column: {"file": str(file)}}, max_groups=9))
+
+
+@pytest.mark.parametrize(
+    ("text", "rows"),
+    [("shop,name\na,x\nb,y,z\n", 1), ("shop\na\nb,c\nd,e,f\n", 2), ("a\nb, c\n", 1), ("name,shop\nx,a\ny\n", 1)],
+)
+def test_rows_with_other_cells_than_the_header_are_refused(
+    visits: DataFrame, tmp_path: Path, text: str, rows: int
+) -> None:
+    """What a row has beyond the first row's cells would be lost, what it lacks would become a null key."""
+    file = tmp_path / "ragged.csv"
+    file.write_text(text)
+    why = rf"must be a file whose rows have as many cells as its first row.*{rows} other rows"
+    with pytest.raises(InvalidInput, match=rf"^group_by\.shop\.file {why}"):
+        exact(visits, make_query({"shop": {"file": str(file)}}))
+
+
+@pytest.mark.parametrize("header", ["Shop", " shop", "SHOP,name", '"shop "'])
+def test_a_header_in_another_spelling_is_no_key(visits: DataFrame, tmp_path: Path, header: str) -> None:
+    file = tmp_path / "spelled.csv"
+    file.write_text(f"{header}\na{',' * header.count(',')}\n")
+    with pytest.raises(InvalidInput, match=r"^group_by\.shop\.file must be a file whose header is spelled like"):
+        exact(visits, make_query({"shop": {"file": str(file)}}))
+    file.write_text("shop\nShop\na\n")  # below a header it is a key
+    assert rows_of(visits, make_query({"shop": {"file": str(file)}})) == [("Shop", 0), ("a", 2)]
+
+
+def test_commas_in_quotes_and_a_byte_order_mark(visits: DataFrame, tmp_path: Path) -> None:
+    file = tmp_path / "keys.csv"
+    file.write_bytes(b'\xef\xbb\xbfshop,name\r\n"a",x\r\n"d, e","a ""b"", c"\r\n')
+    assert rows_of(visits, make_query({"shop": {"file": str(file)}})) == [("a", 2), ("d, e", 0)]
 
 
 @pytest.mark.parametrize(
