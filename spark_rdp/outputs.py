@@ -44,6 +44,9 @@ def public_values(measure: str, components: Sequence[Component], noised: Mapping
         return value, low, high
     reach = component.plan.build().quantile(CONFIDENCE)
     low, high = values - reach, values + reach
+    if component.role == "count" and component.value_upper is not None:
+        most = int(component.value_upper)
+        values, low, high = (np.clip(part, 0, most) for part in (values, low, high))
     if component.role != "sum":
         return values, low, high
     lattice = Lattice(component.exponent)

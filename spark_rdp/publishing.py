@@ -3,49 +3,49 @@
 The way of a release, with every moment at which a crash (SIGKILL, power cut) can separate two steps. The names are the
 arguments of :func:`reached`; a test kills the process at each of them.
 
-======================  ================================  =====================================================
-moment                  what exists                       what the next run of the same release id does
-======================  ================================  =====================================================
-``before-reservation``  nothing                           starts anew
-``reserved``            the charge                        is not charged again; computes with a fresh secret
-``staged``              + an empty hidden folder          removes the folder, computes with a fresh secret
-``written``             + noised files nobody looked at   the same
-``prepared``            + the manifest, all on disk       the same
-``published-folder``    the output folder, by one rename  marks the release published, reads it back
-``published-ledger``    + the ledger says so              reads it back
-======================  ================================  =====================================================
+======================  =================================  ====================================================
+moment                  what exists                        what the next run of the same release id does
+======================  =================================  ====================================================
+``before-reservation``  a lock file                        starts anew
+``reserved``            + the charge                       is not charged again; computes with a fresh secret
+``staged``              + an empty hidden folder           removes the folder, computes with a fresh secret
+``written``             + noised files nobody looked at    the same
+``complete``            + the manifest, all on disk        the same
+``prepared``            + the ledger knows the digest      publishes these very files
+``published-folder``    the output folder, by one rename   marks the release published, reads it back
+``published-ledger``    + the ledger says so               reads it back
+======================  =================================  ====================================================
 
-Before the rename nothing of a result is visible (the staging folder is hidden and readable by its owner only), so a
-second computation with a fresh secret is not a second release. From the rename on, the result is only read. Two runs
-of one release id at the same time both compute; the rename of the second fails because the folder exists, its result
-is discarded unseen, and it reads the result of the first. A release without an output folder is handed to the caller;
-there the ledger entry ``published`` takes the part of the rename and is written before the caller sees a value.
+Before the ledger knows the digest of a result, nothing of it was visible (the staging folder is hidden and readable by
+its owner only), so a second computation with a fresh secret is not a second release. From then on that one result is
+the release: a run that finds neither its folder nor its staged files refuses, because somebody may have seen it and
+moved it away. Without a ledger the rename takes this part.
+
+Two runs of one release id at the same time take turns by a lock beside the output, which the system releases when its
+process ends, however it ends: the second waits, and reads back the result of the first. Where a file system has no
+locks both compute; the ledger takes the digest of one of them only, and the other's result is discarded unseen.
+
+A release without an output folder is handed to the caller; there the ledger entry ``published`` takes the part of the
+rename and is written before the caller sees a value.
 """
 
 from __future__ import annotations
 
-import errno
-import fcntl
-import glob
 import hashlib
-import json
-import os
-import re
-import shutil
-import tempfile
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from spark_rdp.errors import InvalidInput, JobFailed
-from spark_rdp.ledger import PUBLISHED, Ledger
+from spark_rdp import folders
+from spark_rdp.errors import InvalidInput, JobFailed, missing
+from spark_rdp.folders import MANIFEST, Manifest, content_digest, find_published
+from spark_rdp.ledger import PREPARED, RESERVED, Ledger, Quote, Reservation
+from spark_rdp.stages import reached_stage
 
-MANIFEST = "manifest.json"
-DATA_FILES = "part-*"
-
-Manifest = dict[str, Any]
+if TYPE_CHECKING:
+    from spark_rdp.privacy.accounting import Loss
+    from spark_rdp.queries import LedgerRef
 
 
 def reached(moment: str) -> None:
@@ -54,12 +54,61 @@ def reached(moment: str) -> None:
 
 @dataclass(frozen=True)
 class Charge:
-    """Which budget pays how much for a release."""
+    """Which budget pays how much for a release.
+
+    Args:
+        losses: The noise of the release, for a ledger that composes it.
+        fingerprint: What the data set is, if its budget was opened with one.
+    """
 
     ledger: Ledger
     dataset: str
     epsilon_millionths: int
     delta: float
+    losses: Sequence[Loss] = ()
+    fingerprint: str = ""
+
+    def reserve(self, release_id: str, query_digest: str, location: str) -> Reservation:
+        """Charge the ledger."""
+        return self.ledger.reserve(*self._arguments(release_id, query_digest), location=location, **self._more)
+
+    def quote(self, release_id: str, query_digest: str) -> Quote:
+        """What charging the ledger would do."""
+        return self.ledger.quote(*self._arguments(release_id, query_digest), **self._more)
+
+    def _arguments(self, release_id: str, query_digest: str) -> tuple[str, str, str, int, float]:
+        return self.dataset, release_id, query_digest, self.epsilon_millionths, self.delta
+
+    @property
+    def _more(self) -> dict[str, Any]:
+        return {"losses": self.losses, "fingerprint": self.fingerprint}
+
+
+def charge_of(
+    named: LedgerRef | None, ledger: Ledger | None, epsilon_millionths: int, delta: float, losses: Sequence[Loss]
+) -> Charge | None:
+    """The charge of a release.
+
+    Args:
+        named: The ledger and data set that the query names.
+        ledger: A ledger that is given beside the query; it takes the place of the one named.
+        epsilon_millionths, delta, losses: What is charged.
+
+    Returns:
+        None if neither names a ledger.
+
+    Raises:
+        InvalidInput: There is a ledger, but no data set.
+    """
+    if ledger is None:
+        if named is None:
+            return None
+        ledger = Ledger(named.url, named.dataset)
+    dataset = named.dataset if named is not None else ledger.dataset
+    if dataset is None:
+        raise missing("ledger.dataset", "Name the data set whose budget is spent.")
+    fingerprint = named.fingerprint if named is not None else None
+    return Charge(ledger, dataset, epsilon_millionths, delta, losses, fingerprint or "")
 
 
 @dataclass(frozen=True)
@@ -68,60 +117,6 @@ class Publication:
 
     manifest: Manifest
     already_published: bool
-
-
-def local_folder(path: str) -> Path:
-    """The absolute local path of an output; publication needs the atomic rename of a POSIX file system."""
-    scheme, colon, rest = path.partition(":")
-    if colon and scheme.lower() == "file":
-        path = "/" + rest.lstrip("/")
-    elif colon and rest.startswith("//"):
-        raise InvalidInput(
-            f"output.path must be on a file system that is mounted on the driver; got the scheme {scheme!r}. Write to "
-            "a local or mounted folder, and copy the published folder from there."
-        )
-    return Path(os.path.abspath(path))
-
-
-def find_published(target: Path, release_id: str, query_digest: str) -> Manifest | None:
-    """The manifest of this release if ``target`` holds it, or None if the place is free.
-
-    Raises:
-        InvalidInput: The folder holds something else, or files that are not those that were published.
-    """
-    elsewhere = "Choose another output.path or run id; nothing is ever overwritten."
-    if not target.exists() and not target.is_symlink():
-        return None
-    if not target.is_dir():
-        raise InvalidInput(f"output.path {target} is not a folder. {elsewhere}")
-    if not any(target.iterdir()):
-        return None
-    try:
-        manifest = json.loads((target / MANIFEST).read_text(encoding="utf-8"))
-        held, digest, content = manifest["release_id"], manifest["query_digest"], manifest["content_digest"]
-    except (OSError, ValueError, KeyError, TypeError):
-        raise InvalidInput(f"output.path {target} already holds files that are no release. {elsewhere}") from None
-    if held != release_id:
-        raise InvalidInput(f"output.path {target} already holds the release {held}. {elsewhere}")
-    if digest != query_digest:
-        raise InvalidInput(
-            f"output.path {target} holds release {release_id} of another query. A release id names one query for ever: "
-            "undo the change of the query, or use another run id or name."
-        )
-    if content != content_digest(target):
-        raise InvalidInput(f"The files in {target} are not those that were published. Restore the folder from a copy.")
-    return dict(manifest)
-
-
-def content_digest(folder: Path) -> str:
-    """SHA-256 over the names, lengths and bytes of the data files."""
-    digest = hashlib.sha256()
-    for file in sorted(folder.glob(DATA_FILES)):
-        digest.update(f"{file.name}\0{file.stat().st_size}\0".encode())
-        with file.open("rb") as stream:
-            while block := stream.read(1 << 20):
-                digest.update(block)
-    return digest.hexdigest()
 
 
 def publish_folder(
@@ -139,55 +134,139 @@ def publish_folder(
         release_id, query_digest: What is released.
         charge: Who pays; None if no budget is kept.
         compute: Writes the data files (``part-*``) into the folder it is given, which does not exist yet, and returns
-            the manifest without release id and digests. It must draw a fresh secret at every call.
+            the manifest without release id, digests and charge. It must draw a fresh secret at every call.
         check: Called before anything is charged, unless the folder holds the release: the place to refuse a source.
 
     Raises:
-        InvalidInput: The place is taken; nothing is charged.
+        InvalidInput: The place is taken, and nothing is charged; or the result was published and moved away.
         BudgetRefused: The budget does not cover the charge.
-        JobFailed: The files could not be written; nothing was published.
+        JobFailed: The files could not be written, or another run of the release does not end; nothing was published
+            by this one.
     """
-    found = find_published(target, release_id, query_digest)
+    work = _Work(target, release_id, query_digest, charge)
+    found = work.find()
     if found is None:
-        _check_writable(target)
-        check()
-    reached("before-reservation")
-    state, content = _reserve(charge, release_id, query_digest, str(target))
-    _remove_dead_attempts(target)
-    if state == PUBLISHED:
-        if found is None:
-            raise InvalidInput(
-                f"Release {release_id} was published before, but {target} does not hold it. Set output.path to the "
-                "folder it was published in (see spark-rdp ledger history), or use another run id (which is charged)."
-            )
-        if found["content_digest"] != content:
-            raise InvalidInput(
-                f"{target} holds another result of release {release_id} than the one in the ledger. Restore the folder."
-            )
-        return Publication(found, already_published=True)
-    reached("reserved")
-    try:
-        made = None if found else _compute_and_rename(target, release_id, query_digest, compute)
-    except OSError as error:
-        raise JobFailed(
-            f"The output could not be written to {target.parent} ({error.strerror or 'input/output error'}). Nothing "
-            "was published; run the same release id again."
-        ) from error
-    manifest = made or found or find_published(target, release_id, query_digest)
-    if manifest is None:
-        raise JobFailed(
-            f"{target} was removed while release {release_id} was published. Run the same release id again."
-        )
-    if charge is not None:
+        folders.check_writable(target)
         try:
-            charge.ledger.publish(charge.dataset, release_id, query_digest, manifest["content_digest"])
-        except JobFailed as error:
+            with folders.turn(target, release_id, lambda: reached_stage("waiting", release_id)) as alone:
+                found = work.find()  # another run may have published it in the meantime
+                if found is None:
+                    check()
+                    return work.publish(compute, alone)
+        except OSError as error:
             raise JobFailed(
-                f"Release {release_id} is published in {target}, but the ledger could not be told. Leave the folder "
-                "where it is and run the same release id again: it is read back, and the ledger is told."
+                f"The output could not be written to {target.parent} ({error.strerror or 'input/output error'}). "
+                "Nothing was published; run the same release id again."
             ) from error
-    reached("published-ledger")
-    return Publication(manifest, already_published=made is None)
+    return work.read_back(found)
+
+
+@dataclass(frozen=True)
+class _Work:
+    """One run of a release."""
+
+    target: Path
+    release_id: str
+    query_digest: str
+    charge: Charge | None
+
+    def find(self) -> Manifest | None:
+        return find_published(self.target, self.release_id, self.query_digest)
+
+    def read_back(self, found: Manifest) -> Publication:
+        """A folder that holds the release: make sure that it is the one of the ledger, and that the ledger knows."""
+        reservation = _reserve(self.charge, self.release_id, self.query_digest, str(self.target))
+        if reservation is not None and reservation.state != RESERVED:
+            self._same(found, reservation.content_digest)
+        self._tell_ledger(found)
+        folders.clear(self.target)
+        reached_stage("read-back", self.release_id, rows=found.get("rows"), folder=str(self.target))
+        return Publication(found, already_published=True)
+
+    def publish(self, compute: Callable[[Path], Manifest], alone: bool) -> Publication:
+        """Compute and publish; or finish what a run that died had fixed."""
+        reached("before-reservation")
+        reservation = _reserve(self.charge, self.release_id, self.query_digest, str(self.target))
+        attempts = folders.attempts_beside(self.target)
+        if reservation is not None and reservation.state != RESERVED:
+            self._finish(reservation, attempts)
+        elif alone:
+            folders.remove(attempts)
+        reached("reserved")
+        mine = None
+        if reservation is None or reservation.state == RESERVED:
+            reached_stage("computing", self.release_id)
+            mine = self._compute(compute, reservation)
+        manifest = mine or folders.appearing(self.find)
+        if manifest is None:
+            raise JobFailed(
+                f"Release {self.release_id} is being published in {self.target} by another process, or its folder was "
+                "removed meanwhile. Run the same release id again."
+            )
+        self._tell_ledger(manifest)
+        reached_stage("published", self.release_id, rows=manifest.get("rows"), folder=str(self.target))
+        return Publication(manifest, already_published=mine is None)
+
+    def _finish(self, reservation: Reservation, attempts: Sequence[Path]) -> None:
+        """Publish the staged files whose digest the ledger knows, if a run died before it could do so."""
+        for attempt in attempts if reservation.state == PREPARED else ():
+            data = attempt / "data"
+            if (data / MANIFEST).is_file() and content_digest(data) == reservation.content_digest:
+                folders.rename(data, self.target)
+                folders.remove([attempt])
+                return
+        raise _not_there(reservation, str(self.target))
+
+    def _compute(self, compute: Callable[[Path], Manifest], reservation: Reservation | None) -> Manifest | None:
+        """The manifest of what this call published, or None if another run came first."""
+        staging = folders.new_staging(self.target)
+        fixed = False
+        try:
+            reached("staged")
+            data = staging / "data"
+            manifest = compute(data)
+            reached("written")
+            folders.tidy(data)
+            digest = content_digest(data)
+            identity = {"release_id": self.release_id, "query_digest": self.query_digest, "content_digest": digest}
+            manifest = {**manifest, **identity, "charge": _charge_facts(reservation)}
+            folders.complete(data, manifest)
+            reached("complete")
+            if self.charge is not None:
+                fixed = True  # also if the ledger does not answer: what it may know by now must not be lost
+                ledger, dataset = self.charge.ledger, self.charge.dataset
+                if ledger.prepare(dataset, self.release_id, self.query_digest, digest) != digest:
+                    fixed = False
+                    return None
+                reached_stage("prepared", self.release_id, content_digest=digest)
+            reached("prepared")
+            mine = folders.rename(data, self.target)
+            fixed = False
+            reached("published-folder")
+            return manifest if mine else None
+        finally:
+            if not fixed:
+                folders.remove([staging])
+
+    def _same(self, found: Manifest, digest: str) -> None:
+        if found["content_digest"] != digest:
+            raise InvalidInput(
+                f"{self.target} holds another result of release {self.release_id} than the one in the ledger. Restore "
+                "the folder."
+            )
+
+    def _tell_ledger(self, manifest: Manifest) -> None:
+        if self.charge is not None:
+            try:
+                self.charge.ledger.publish(
+                    self.charge.dataset, self.release_id, self.query_digest, manifest["content_digest"]
+                )
+            except JobFailed as error:
+                raise JobFailed(
+                    f"Release {self.release_id} is published in {self.target}, but the ledger could not be told. Leave "
+                    "the folder where it is and run the same release id again: it is read back, and the ledger is told."
+                ) from error
+        reached("published-ledger")
 
 
 def publish_to_caller(
@@ -203,135 +282,59 @@ def publish_to_caller(
         BudgetRefused: The budget does not cover the charge.
     """
     reached("before-reservation")
-    state, _ = _reserve(charge, release_id, query_digest, "")
-    if state == PUBLISHED:
-        raise InvalidInput(
-            f"Release {release_id} was handed out before and not kept, so there is nothing to read back. Give "
-            "output.path to keep a release, or use another run id (which is charged)."
-        )
+    reservation = _reserve(charge, release_id, query_digest, "")
+    if reservation is not None and reservation.state != RESERVED:
+        raise _not_there(reservation, "the caller")
     reached("reserved")
+    reached_stage("computing", release_id)
     values, manifest = compute()
     digest = hashlib.sha256(values).hexdigest()
-    manifest = {**manifest, "release_id": release_id, "query_digest": query_digest, "content_digest": digest}
-    reached("prepared")
+    identity = {"release_id": release_id, "query_digest": query_digest, "content_digest": digest}
+    manifest = {**manifest, **identity, "charge": _charge_facts(reservation)}
+    reached("complete")
     if charge is not None:
         charge.ledger.publish(charge.dataset, release_id, query_digest, digest)
     reached("published-ledger")
+    reached_stage("published", release_id, rows=manifest.get("rows"))
     return manifest
 
 
-def manifest_text(manifest: Manifest) -> str:
-    """The manifest as JSON with sorted keys; the same manifest is always the same text."""
-    return json.dumps(manifest, sort_keys=True, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
-
-
-def _reserve(charge: Charge | None, release_id: str, query_digest: str, location: str) -> tuple[str, str]:
-    if charge is None:
-        return "", ""
-    reservation = charge.ledger.reserve(
-        charge.dataset, release_id, query_digest, charge.epsilon_millionths, charge.delta, location=location
+def _not_there(reservation: Reservation, place: str) -> InvalidInput:
+    """Why a release whose result is fixed is not computed again."""
+    name, other = reservation.release_id, "use another run id (which is charged)"
+    if not reservation.location:
+        return InvalidInput(
+            f"Release {name} was handed out before and not kept, so there is nothing to read back. Give output.path to "
+            f"keep a release, or {other}."
+        )
+    return InvalidInput(
+        f"Release {name} was {reservation.state} before, but {place} does not hold it. Somebody may have seen it, so "
+        f"it is not drawn again. Put its folder back to {reservation.location}, set output.path to where it is now, or "
+        f"{other}."
     )
-    return reservation.state, reservation.content_digest
 
 
-def _check_writable(target: Path) -> None:
-    try:
-        target.parent.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise InvalidInput(
-            f"The folder {target.parent} cannot be made ({error.strerror}). Choose another output.path."
-        ) from None
-    if not os.access(target.parent, os.W_OK | os.X_OK):
-        raise InvalidInput(f"The folder {target.parent} is not writable. Choose another output.path.")
-
-
-def _compute_and_rename(
-    target: Path, release_id: str, query_digest: str, compute: Callable[[Path], Manifest]
-) -> Manifest | None:
-    """The manifest of what this call published, or None if another process published first."""
-    with _staging(target) as staging:
-        reached("staged")
-        data = staging / "data"
-        manifest = compute(data)
-        reached("written")
-        _tidy(data)
-        identity = {"release_id": release_id, "query_digest": query_digest, "content_digest": content_digest(data)}
-        manifest = {**manifest, **identity}
-        (data / MANIFEST).write_text(manifest_text(manifest), encoding="utf-8")
-        for file in data.iterdir():
-            _sync(file)
-        _sync(data)
-        reached("prepared")
-        try:
-            os.rename(data, target)  # replaces nothing but an empty folder
-        except OSError as error:
-            if error.errno in (errno.EEXIST, errno.ENOTEMPTY, errno.ENOTDIR):
-                return None
-            raise
-        _sync(target.parent)
-        reached("published-folder")
-    return manifest
-
-
-def _tidy(folder: Path) -> None:
-    """Keep the data files only, under names that are the same at every attempt."""
-    for file in folder.iterdir():
-        if file.name.startswith((".", "_")):
-            file.unlink()
-    for number, file in enumerate(sorted(folder.glob(DATA_FILES))):
-        endings = re.search(r"(\.[a-z].*)$", file.name)
-        file.rename(folder / f"part-{number:05d}{endings.group(1) if endings else ''}")
-
-
-def _staging_prefix(target: Path) -> str:
-    return f".{target.name}.staging-"
-
-
-def _remove_dead_attempts(target: Path) -> None:
-    for earlier in target.parent.glob(f"{glob.escape(_staging_prefix(target))}*"):
-        lock = _lock(earlier)
-        if lock is not None:
-            shutil.rmtree(earlier, ignore_errors=True)
-            os.close(lock)
-
-
-@contextmanager
-def _staging(target: Path) -> Iterator[Path]:
-    """A hidden folder beside the target that only its owner can read.
-
-    A living attempt holds a lock on its folder, which the system releases when the process ends, however it ends.
-    """
-    while True:
-        folder = Path(tempfile.mkdtemp(prefix=_staging_prefix(target), dir=target.parent))  # mode 0700
-        lock = _lock(folder)
-        if lock is not None:
-            break  # otherwise another attempt took it for a dead one, between its making and its lock
-    try:
-        yield folder
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
-        os.close(lock)
-
-
-def _lock(folder: Path) -> int | None:
-    """An open descriptor that holds the lock of a folder, or None if another process holds it or removed the folder."""
-    try:
-        descriptor = os.open(folder, os.O_RDONLY)
-    except FileNotFoundError:
+def _reserve(charge: Charge | None, release_id: str, query_digest: str, location: str) -> Reservation | None:
+    if charge is None:
         return None
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        if os.path.samestat(os.fstat(descriptor), folder.stat()):
-            return descriptor
-    except (BlockingIOError, FileNotFoundError):
-        pass
-    os.close(descriptor)
-    return None
+    reservation = charge.reserve(release_id, query_digest, location)
+    facts = {"dataset": charge.dataset, "epsilon": reservation.epsilon, "delta": reservation.delta}
+    balance = {"new": reservation.new, "remaining_epsilon": reservation.balance.remaining_epsilon}
+    reached_stage("reserved", release_id, **facts, **balance)
+    return reservation
 
 
-def _sync(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+def _charge_facts(reservation: Reservation | None) -> Manifest | None:
+    """The charge, how it is put together with the others, and what is left; for the manifest."""
+    if reservation is None:
+        return None
+    balance = reservation.balance
+    return {
+        "dataset": reservation.dataset,
+        "fingerprint": balance.fingerprint,
+        "epsilon_millionths": reservation.epsilon_millionths,
+        "delta": reservation.delta,
+        "accounting": balance.accounting,
+        "composition": balance.composition,
+        "balance": balance.facts(),
+    }

@@ -12,11 +12,13 @@ import signal
 import sys
 import time
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from spark_rdp import publishing
 from spark_rdp.ledger import Ledger
-from spark_rdp.queries import ReleaseQuery
+
+if TYPE_CHECKING:
+    from spark_rdp.queries import ReleaseQuery
 
 QUERY = "a" * 64
 RELEASE = "orders@2026-11-30"
@@ -53,6 +55,8 @@ def publish(folder: Path, seed: str) -> publishing.Publication:
 
 def query(folder: Path) -> ReleaseQuery:
     """A small release on Spark."""
+    from spark_rdp.queries import ReleaseQuery
+
     return ReleaseQuery(
         name="orders",
         source={"format": "csv", "path": str(folder / "in.csv"), "schema": "u BIGINT, k STRING, v DOUBLE"},
@@ -72,7 +76,8 @@ def main(moment: str, folder: Path, seed: str, *more: str) -> None:
     kill_at(moment)
     if more != ("spark",):
         print("started", flush=True)
-        publish(folder, seed)
+        done = publish(folder, seed)
+        print(done.manifest["content_digest"], "read-back" if done.already_published else "computed")
         return
     from spark_rdp.spark import release, session
 

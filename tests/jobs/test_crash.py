@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -15,11 +16,15 @@ import pytest
 from pyspark.sql import SparkSession
 
 from jobs import crashing
-from spark_rdp import publishing
+from spark_rdp import folders, publishing
+from spark_rdp.errors import InvalidInput
 from spark_rdp.ledger import Ledger
 from spark_rdp.spark import release
 
 MOMENTS = re.findall(r"^``([a-z-]+)``  ", publishing.__doc__ or "", re.MULTILINE)
+
+
+EVENTS = ["reserved", "prepared", "published"]
 
 
 def snapshot(folder: Path) -> dict[str, bytes]:
@@ -37,9 +42,9 @@ def check_one_publication(folder: Path, visible: dict[str, bytes]) -> None:
         assert after == visible
     assert [file.name for file in out.iterdir()] == ["run=1"]
     manifest = json.loads(after["run=1/manifest.json"])
-    assert manifest["content_digest"] == publishing.content_digest(out / "run=1")
+    assert manifest["content_digest"] == folders.content_digest(out / "run=1")
     assert (charged <= 1, ledger.balance().releases, ledger.balance().spent_epsilon) == (True, 1, 0.4)
-    assert [entry.event for entry in ledger.history()] == ["reserved", "published"]
+    assert [entry.event for entry in ledger.history()] == EVENTS
     crashing.publish(folder, "third")
     assert snapshot(out) == after
 
@@ -56,8 +61,8 @@ def start(folder: Path, moment: str, *more: str) -> subprocess.Popen[str]:
     return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
 
 
-def test_the_moments_are_the_seven_of_the_table() -> None:
-    assert len(MOMENTS) == 7
+def test_the_moments_are_the_eight_of_the_table() -> None:
+    assert len(MOMENTS) == 8
 
 
 @pytest.mark.parametrize("moment", MOMENTS)
@@ -67,6 +72,33 @@ def test_killed_at_a_named_moment(tmp_path: Path, moment: str) -> None:
     seen = visible(tmp_path)
     assert bool(seen) == moment.startswith("published")
     check_one_publication(tmp_path, seen)
+    fixed = MOMENTS.index(moment) >= MOMENTS.index("prepared")
+    values = (tmp_path / "out/run=1/part-00000.snappy.parquet").read_text()
+    assert ("first" in values, "second" in values) == (fixed, not fixed)
+
+
+@pytest.mark.parametrize("moment", ["prepared", "published-folder"])
+def test_killed_and_then_moved_away(tmp_path: Path, moment: str) -> None:
+    """What somebody could have seen is not drawn a second time; put back, it is the release."""
+    assert start(tmp_path, moment).wait(timeout=60) == -signal.SIGKILL
+    out = tmp_path / "out"
+    out.rename(tmp_path / "moved")
+    with pytest.raises(InvalidInput, match="not drawn again"):
+        crashing.publish(tmp_path, "second")
+    shutil.rmtree(out)
+    (tmp_path / "moved").rename(out)
+    check_one_publication(tmp_path, visible(tmp_path))
+    assert "first" in (out / "run=1/part-00000.snappy.parquet").read_text()
+
+
+def test_two_schedulers_at_once(tmp_path: Path) -> None:
+    """One computes, the other waits for it; both end with the same bytes, one publication and one charge."""
+    processes = [start(tmp_path, "never") for _ in range(2)]
+    told = [process.communicate(timeout=60)[0].split() for process in processes]
+    assert [process.returncode for process in processes] == [0, 0]
+    assert told[0][1] == told[1][1]
+    assert sorted(words[2] for words in told) == ["computed", "read-back"]
+    check_one_publication(tmp_path, visible(tmp_path))
 
 
 @pytest.mark.parametrize("number", range(10))
@@ -108,4 +140,4 @@ def test_real_releases_are_killed_and_continued(tmp_path: Path, spark: SparkSess
         assert snapshot(folder / "out") == after
         ledger = Ledger(f"sqlite:///{folder}/budget.db", "orders")
         assert (ledger.balance().releases, ledger.balance().spent_epsilon) == (1, 0.4)
-        assert [entry.event for entry in ledger.history()] == ["reserved", "published"]
+        assert [entry.event for entry in ledger.history()] == EVENTS

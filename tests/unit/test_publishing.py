@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import json
 import os
 import stat
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from spark_rdp import publishing
+from spark_rdp import folders, publishing
 from spark_rdp.errors import BudgetRefused, InvalidInput, JobFailed
+from spark_rdp.folders import content_digest, local_folder
 from spark_rdp.ledger import Ledger
-from spark_rdp.publishing import Charge, content_digest, local_folder, publish_folder, publish_to_caller
+from spark_rdp.publishing import Charge, publish_folder, publish_to_caller
 
 QUERY, OTHER = "a" * 64, "b" * 64
 
@@ -161,12 +165,12 @@ def test_staging_is_private_and_dead_attempts_are_removed(tmp_path: Path, charge
     assert stat.S_IMODE((tmp_path / "out").stat().st_mode) & 0o500 == 0o500
 
 
-def test_two_attempts_at_once_end_with_the_bytes_of_one(tmp_path: Path, charge: Charge) -> None:
-    both = threading.Barrier(2)
+def two_at_once(tmp_path: Path, charge: Charge, before: Callable[[], object]) -> None:
+    """Two runs of one release end with the bytes of one and one charge, and leave nothing else behind."""
     results: list[publishing.Publication] = []
 
     def attempt(text: str) -> None:
-        results.append(publish_folder(tmp_path / "out", "r", QUERY, charge, writing(text, both.wait)))
+        results.append(publish_folder(tmp_path / "out", "r", QUERY, charge, writing(text, before)))
 
     threads = [threading.Thread(target=attempt, args=(text,)) for text in ("one", "two")]
     for thread in threads:
@@ -176,8 +180,107 @@ def test_two_attempts_at_once_end_with_the_bytes_of_one(tmp_path: Path, charge: 
     assert sorted(result.already_published for result in results) == [False, True]
     assert results[0].manifest == results[1].manifest
     assert results[0].manifest["content_digest"] == content_digest(tmp_path / "out")
-    assert charge.ledger.balance().spent_epsilon == 0.4
+    assert [entry.event for entry in charge.ledger.history()] == ["reserved", "prepared", "published"]
     assert not list(tmp_path.glob(".out.staging-*"))
+
+
+def test_the_second_of_two_at_once_waits_and_reads_back(tmp_path: Path, charge: Charge) -> None:
+    computed: list[int] = []
+    two_at_once(tmp_path, charge, lambda: (computed.append(1), time.sleep(0.3)))
+    assert computed == [1]
+    assert not list(tmp_path.glob(".out.*"))
+
+
+def test_two_at_once_without_locks_end_with_the_bytes_of_one(
+    tmp_path: Path, charge: Charge, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Some network file systems have no locks: both compute, and the ledger takes one of the results only."""
+
+    def no_locks(*_: Any) -> None:
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr(fcntl, "flock", no_locks)
+    both = threading.Barrier(2)
+    two_at_once(tmp_path, charge, both.wait)
+
+
+def test_who_waits_too_long_is_told_to_come_again(
+    tmp_path: Path, charge: Charge, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(folders, "PATIENCE_SECONDS", 0.1)
+    caplog.set_level("INFO", "spark_rdp.stages")
+
+    def second() -> None:
+        with pytest.raises(JobFailed, match="being computed by another process") as failure:
+            publish_folder(tmp_path / "out", "r", QUERY, charge, forbidden)
+        assert failure.value.exit_code == 4
+
+    publish_folder(tmp_path / "out", "r", QUERY, charge, writing("one", second))
+    stages = ["reserved", "computing", "waiting", "prepared", "published"]
+    assert [record.message for record in caplog.records] == stages
+
+
+def test_a_result_that_may_have_been_seen_is_never_drawn_again(
+    tmp_path: Path, charge: Charge, monkeypatch: Any
+) -> None:
+    """The folder is moved away after it appeared and before the ledger was told that it is published."""
+    target = tmp_path / "out"
+
+    def unplugged(*_: Any, **__: Any) -> None:
+        raise JobFailed("the ledger does not answer")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Ledger, "publish", unplugged)
+        with pytest.raises(JobFailed, match="is published in"):
+            publish_folder(target, "r", QUERY, charge, writing("one"))
+    seen = snapshot(target)
+    target.rename(tmp_path / "moved")
+    with pytest.raises(InvalidInput, match=r"may have seen it.*Put its folder back to /.*/out") as refusal:
+        publish_folder(target, "r", QUERY, charge, forbidden)
+    assert refusal.value.exit_code == 2
+    with pytest.raises(InvalidInput, match="no charge to give back"):
+        charge.ledger.abandon("orders", "r", QUERY)
+    with pytest.raises(InvalidInput, match="may have seen it"):
+        publish_to_caller("r", QUERY, charge, lambda: pytest.fail("computed a second time"))
+    assert publish_folder(tmp_path / "moved", "r", QUERY, charge, forbidden).already_published
+    assert snapshot(tmp_path / "moved") == seen
+    assert [entry.event for entry in charge.ledger.history()] == ["reserved", "prepared", "published"]
+
+
+@pytest.mark.parametrize("broken", ["rename", "prepare"])
+def test_a_failure_after_the_digest_is_fixed_keeps_the_files(
+    tmp_path: Path, charge: Charge, monkeypatch: Any, broken: str
+) -> None:
+    """The next run publishes the files that were staged, although it could compute others."""
+    prepare = Ledger.prepare
+
+    def answer_is_lost(*arguments: Any) -> str:
+        prepare(*arguments)
+        raise JobFailed("the ledger does not answer")
+
+    def disk_error(*_: Any) -> bool:
+        raise OSError(errno.EIO, "Input/output error")
+
+    with monkeypatch.context() as patch:
+        if broken == "rename":
+            patch.setattr(folders, "rename", disk_error)
+        else:
+            patch.setattr(Ledger, "prepare", answer_is_lost)
+        with pytest.raises(JobFailed):
+            publish_folder(tmp_path / "out", "r", QUERY, charge, writing("one"))
+    assert not (tmp_path / "out").exists()
+    publish_folder(tmp_path / "out", "r", QUERY, charge, forbidden)
+    assert next((tmp_path / "out").glob("part-*")).read_text() == "one"
+    assert not list(tmp_path.glob(".out.*"))
+    assert [entry.event for entry in charge.ledger.history()] == ["reserved", "prepared", "published"]
+
+
+def test_the_manifest_tells_charge_balance_and_rule(tmp_path: Path, charge: Charge) -> None:
+    paid = publish_folder(tmp_path / "out", "r", QUERY, charge, writing("one")).manifest["charge"]
+    assert (paid["dataset"], paid["epsilon_millionths"], paid["accounting"]) == ("orders", 400_000, "pure")
+    assert paid["composition"] == "The epsilons of all releases add up, and so do their deltas."
+    assert (paid["balance"]["spent_epsilon"], paid["balance"]["remaining_epsilon"]) == (0.4, 0.6)
+    assert publish_folder(tmp_path / "free", "s", QUERY, None, writing("one")).manifest["charge"] is None
 
 
 def test_a_release_to_the_caller_is_handed_out_once(charge: Charge) -> None:
