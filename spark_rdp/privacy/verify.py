@@ -5,6 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from spark_rdp.mechanisms.base import SATURATION, Additive
+from spark_rdp.mechanisms.finite.base import Finite
+from spark_rdp.mechanisms.finite.domains import Domain
 
 _ROUNDING = 2.0**-50  # a few roundings of a logarithm and of the products inside it
 _CENTRE = 64
@@ -64,3 +66,31 @@ def _drops(mechanism: Additive, lengths: np.ndarray) -> np.ndarray:
         left = mechanism.log_mass(low) - mass >= mass - mechanism.log_mass(high)
         low, high = np.where(left, low, middle), np.where(left, middle, high)
     return high
+
+
+def verify_finite(mechanism: Finite, domain: Domain, most: int = 48) -> float:
+    """The largest ln H[y, z] / H[y', z] over the distance of y and y', by looking at rows of the matrix.
+
+    All pairs of inputs are compared where there are at most ``most``, otherwise those of ``most`` inputs: the first
+    and the last cells, those about the middle, and some spread between. Where probabilities are too small for double
+    precision to tell apart, ``2**-50`` of the logarithms compared is not counted as loss.
+
+    Args:
+        mechanism: The mechanism.
+        domain: The distances that are promised; the mechanism may have been made for smaller ones.
+        most: How many inputs are looked at.
+    """
+    size = domain.size
+    cells = np.arange(size)
+    if size > most:
+        third = most // 3
+        ends = [np.arange(third // 2), size - 1 - np.arange(third // 2), size // 2 + np.arange(third)]
+        cells = np.unique(np.concatenate([*ends, np.linspace(0, size - 1, third).astype(np.int64)]))
+    logs = np.log(np.stack([mechanism.row(int(cell)) for cell in cells]))
+    worst = 0.0
+    for place in range(1, len(cells)):
+        apart = np.abs(logs[place] - logs[:place])
+        rounding = _ROUNDING * np.maximum(np.abs(logs[place]), np.abs(logs[:place]))
+        losses = (apart - rounding).max(axis=1)
+        worst = max(worst, float((losses / domain.between(cells[place], cells[:place])).max()))
+    return worst
