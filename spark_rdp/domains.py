@@ -113,7 +113,17 @@ WEIGHT = Real("weight", 1e-6, 1e6, "Weights share the budget in proportion; leav
 COORDINATES = Whole("coordinates", 1, 2**31 - 1, "Give the number of published values one privacy unit can change.")
 CANDIDATES = Whole("candidates", 2, 10**6, "Declare the values a quantile may be.")
 MAX_GROUPS = Whole("max_groups", 1, 2**31 - 1, "Give the most groups one privacy unit may contribute to.")
+MAXIMUM = Whole("maximum", 1, 2**53, "Declare the most a count can be, whatever the data.")
 MAX_PER_GROUP = Whole("max_per_group", 1, 2**31 - 1, "Give the most rows one privacy unit may contribute to a group.")
+CONFIDENCE = Real("confidence", 0.5, 1 - 1e-9, "Use 0.95 for intervals that hold the truth 19 times out of 20.")
+HISTOGRAM_BINS = Whole("bins", 1, 1000, "Use about 20 bins, or give their edges.")
+ELEMENT = Whole("element", 0, 4095, "Elements are numbered from 0.")
+ROWS_PER_UNIT = Whole("rows_per_unit", 1, 2**31 - 1, "Give the most rows of one unit in a group.")
+LENGTH = Whole("length", 1, 4096, "Give how many elements every array of the column has.")
+SAMPLE = Whole("sample", 1, 2**16, "Give how many of its values a row reports, or auto.")
+MAX_DEGREE = Whole("max_degree", 1, 2**20 - 2, "Give the largest degree that is told apart.")
+WINDOW = Whole("window", 1, 2**20, "Give a number of periods.")
+NODES = Whole("nodes", 2, 2**40, "Give how many nodes the graph has.")
 
 
 def check_bounds(lower: Any, upper: Any, lower_name: str = "lower", upper_name: str = "upper") -> tuple[float, float]:

@@ -67,4 +67,4 @@ class Lattice:
 
     def to_values(self, integers: np.ndarray) -> np.ndarray:
         """Lattice integers as doubles; exact below 2**53 in magnitude, correctly rounded above."""
-        return np.ldexp(np.asarray(integers, dtype=np.float64), self.exponent)
+        return np.asarray(integers, dtype=np.float64) * self.granularity

@@ -273,6 +273,8 @@ class RelativeEntropy(Metric):
     symmetric: ClassVar[bool] = False
     prior: str | tuple[float, ...]
     order: float = 1.0
+    #: The weight of each cell.
+    given: np.ndarray = field(init=False, repr=False, compare=False)
     #: Different weights and how many cells have each; close ones are grouped.
     weights: np.ndarray = field(init=False, repr=False, compare=False)
     cells: np.ndarray = field(init=False, repr=False, compare=False)
@@ -288,6 +290,7 @@ class RelativeEntropy(Metric):
             )
         if not isinstance(self.prior, str):
             object.__setattr__(self, "prior", tuple(given.tolist()))
+        object.__setattr__(self, "given", given)
         object.__setattr__(self, "order", ORDER.check(self.order))
         object.__setattr__(self, "floor", float(given[given > 0].min()) / 2)
         weights, cells = _grouped(given)
@@ -334,19 +337,24 @@ class RelativeEntropy(Metric):
             return expected_loss
         return math.log1p((self.order - 1) * expected_loss) / (self.order - 1)
 
-    def divergence(self, noised: np.ndarray) -> float:
+    def divergence(self, noised: np.ndarray) -> np.ndarray:
         """The divergence from the prior's own cells to noised ones, both brought to a total of 1.
 
         Args:
-            noised: One value for each cell, in the order of the prior.
+            noised: Values of shape (..., cells), in the order of the prior.
+
+        Returns:
+            One divergence for each histogram, shape (...).
         """
-        given = read_prior(self.prior) if isinstance(self.prior, str) else np.array(self.prior)
-        p, q = given / given.sum(), np.maximum(noised, self.floor)
-        q = q / q.sum()
-        p, q = p[p > 0], q[p > 0]
+        p, q = self.given / self.given.sum(), np.maximum(noised, self.floor)
+        q /= q.sum(axis=-1, keepdims=True)
+        kept = p > 0
+        losses = np.log(p[kept]) - np.log(q[..., kept])
         if self.order == 1:
-            return float(p @ np.log(p / q))
-        return float(np.log(p @ (p / q) ** (self.order - 1)) / (self.order - 1))
+            return losses @ p[kept]
+        losses *= self.order - 1
+        top = losses.max(axis=-1, keepdims=True)  # taken out so as not to overflow
+        return (np.log(np.exp(losses - top) @ p[kept]) + top[..., 0]) / (self.order - 1)
 
 
 def _divergence_of_ratio(t: np.ndarray, b: float) -> np.ndarray:
@@ -371,6 +379,15 @@ def _weights(given: Any, name: str) -> list[float]:
 
 def read_prior(path: str) -> np.ndarray:
     """The weights of a file: one a line, or the second column of ``value,weight``; a first line of words is skipped."""
+    return np.array(_weights([row[-1] for row in read_rows(path)], "prior"))
+
+
+def read_rows(path: str) -> list[list[float]]:
+    """The lines of a prior, each a weight, or a value and a weight.
+
+    Raises:
+        InvalidInput: The file cannot be read, or a line is neither.
+    """
     try:
         with Path(path).open(encoding="utf-8-sig", newline="") as lines:
             rows = [row for row in csv.reader(lines) if any(cell.strip() for cell in row)]
@@ -380,11 +397,13 @@ def read_prior(path: str) -> np.ndarray:
         ) from None
     if rows and not _is_number(rows[0][-1]):
         rows = rows[1:]
+    if not rows:
+        raise invalid("prior", "a file with at least one weight", path, "Write one weight a line, or value,weight.")
     for place, row in enumerate(rows):
         if len(row) > 2 or len(row) != len(rows[0]) or not _is_number(row[-1]):
             constraint = f"one weight a line, or value,weight; line {place + 1} of weights is not"
             raise InvalidInput(f"prior must be {constraint}. Weights are plain numbers such as 12.5.")
-    return np.array(_weights([float(row[-1]) for row in rows], "prior"))
+    return [[*(float(value) if _is_number(value) else math.nan for value in row[:-1]), float(row[-1])] for row in rows]
 
 
 def _is_number(text: str) -> bool:

@@ -94,14 +94,21 @@ class AdditiveLocal(Local):
 
     def _between(self, first: np.ndarray, last: np.ndarray) -> np.ndarray:
         """P(first <= noise <= last)."""
-
-        def at_least(m: float) -> float:
-            if m > 0:
-                return math.exp(self.noise.log_tail(int(m))) / 2
-            return 1 - math.exp(self.noise.log_tail(1 - int(m))) / 2
-
         pairs = zip(first, last, strict=True)
-        return np.array([max(at_least(low) - at_least(high + 1), 0.0) for low, high in pairs])
+        return np.array([max(self._at_most(int(high)) - self._at_most(int(low) - 1), 0.0) for low, high in pairs])
+
+    def cumulative(self, x: np.ndarray, integers: np.ndarray) -> np.ndarray:
+        below, share = (part[:, None] for part in self._rounded(self.clamp(np.atleast_1d(x))))
+        distance = np.asarray(integers, dtype=np.int64) - below
+        lengths, places = np.unique(np.stack([distance, distance - 1]), return_inverse=True)
+        at_most = np.array([self._at_most(length) for length in lengths.tolist()])[places]
+        return (1 - share) * at_most[0] + share * at_most[1]
+
+    def _at_most(self, length: int) -> float:
+        """P(noise <= length)."""
+        if length < 0:
+            return math.exp(self.noise.log_tail(-length)) / 2
+        return 1 - math.exp(self.noise.log_tail(length + 1)) / 2
 
     def pmf(self, x: float, integers: np.ndarray) -> np.ndarray:
         below, share = (part[0] for part in self._rounded(self.clamp(np.array([x]))))

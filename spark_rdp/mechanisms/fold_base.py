@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import fields
 from typing import Any, ClassVar, NamedTuple
 
@@ -122,3 +123,12 @@ def compress(rates: np.ndarray, weights: np.ndarray, count: int) -> Atoms:
     order = np.argsort(result)
     order = order[masses[order] > 0]
     return Atoms(result[order], masses[order] / masses.sum())
+
+
+def add_up(parts: Sequence[Atoms], count: int) -> Atoms:
+    """The law of a sum of independent rates, as about ``count`` atoms."""
+    result = parts[0]
+    for part in parts[1:]:
+        rates = np.add.outer(result.rates, part.rates).ravel()
+        result = compress(rates, np.multiply.outer(result.weights, part.weights).ravel(), count)
+    return result

@@ -21,6 +21,10 @@ LEVELS = 8
 #: Lanes a sampler uses from its first one on.
 SAMPLER_LANES = 6
 _BITS, _TIES, _TOP, _SIGN = 0, 1, 2, 3
+#: Thresholds are kept for blocks of up to so many rows.
+_BLOCK = 4096
+#: 16-bit columns of the word that draws the top digit.
+TOP_COLUMNS = 4
 
 
 def _thresholds(probabilities: np.ndarray) -> np.ndarray:
@@ -54,9 +58,13 @@ class GeometricSampler:
         scale = np.ldexp(base, self.digits)  # in (1/2, 1]
         places = np.arange(self.width)
         chance = np.where(places < self.digits[:, None], expit(-np.ldexp(base[:, None], places)), 0.0)
-        columns = _thresholds(np.concatenate([chance, expit(-a)[:, None]], axis=1))  # the last one is the sign
+        # Each row has an even number of words, so that rows lie one behind the other: the first word is for the top
+        # digit, so that its four columns are never 1, and so are those after the last one, which is the sign.
+        before, after = np.zeros((len(a), TOP_COLUMNS)), np.zeros((len(a), -(self.width + 1 + TOP_COLUMNS) % 8))
+        columns = _thresholds(np.concatenate([before, chance, expit(-a)[:, None], after], axis=1))
         self._high = (columns >> np.uint64(48)).astype(np.uint16)
         self._low = columns & np.uint64(2**48 - 1)
+        self._rows = self._high[0]
         self._top = _thresholds(np.exp(-scale[:, None] * np.arange(1, LEVELS + 1)))
         self._top_limit = SATURATION >> self.digits
         self._coarse = a > 1
@@ -91,22 +99,22 @@ class GeometricSampler:
     def _draw(
         self, bits: Bits, lane: int, atoms: np.ndarray | None, rows: np.ndarray | None
     ) -> tuple[np.ndarray, np.ndarray]:
-        columns = self.width + 1
-        chunk_words = (columns + 3) // 4
-        words = bits.words(lane + _BITS, 1 + chunk_words, rows)
-        chunks = words[:, 1:].view(np.uint16)[:, :columns]
-        high = self._high[0] if atoms is None else self._high[atoms]
+        columns = self._high.shape[1]
+        words = bits.words(lane + _BITS, columns // 4, rows)
+        chunks = words.view(np.uint16).ravel()
+        high = self._repeated(len(words)) if atoms is None else self._high[atoms].ravel()
         ones = chunks < high
-        tied, column = np.divmod(np.flatnonzero(chunks == high), columns)
+        tied = np.flatnonzero(chunks == high)
+        tied = tied[tied % columns >= TOP_COLUMNS]
         if len(tied):
-            positions = tied if rows is None else rows[tied]
-            finer = bits.words(lane + _TIES, columns, positions)[np.arange(len(tied)), column]
-            low = self._low[0 if atoms is None else atoms[tied], column]
-            ones[tied, column] = (finer >> np.uint64(16)) < low
-        packed = np.zeros((len(ones), 8), dtype=np.uint8)
-        octets = np.packbits(ones, axis=1, bitorder="little")
-        packed[:, : octets.shape[1]] = octets
-        digits = packed.view(np.int64)[:, 0]
+            row, column = np.divmod(tied, columns)
+            finer = bits.words(lane + _TIES, columns, row if rows is None else rows[row])
+            low = self._low[0 if atoms is None else atoms[row], column]
+            ones[tied] = (finer[np.arange(len(row)), column - TOP_COLUMNS] >> np.uint64(16)) < low
+        octets = np.packbits(ones, bitorder="little").reshape(len(words), columns // 8)
+        digits = octets[:, 0].astype(np.int64) >> TOP_COLUMNS
+        for place in range(1, columns // 8):
+            digits |= octets[:, place].astype(np.int64) << 8 * place - TOP_COLUMNS
         negative = ((digits >> self.width) & 1).astype(bool)
         magnitude = digits & ((1 << self.width) - 1)
 
@@ -117,14 +125,28 @@ class GeometricSampler:
             magnitude //= self.parts[atom]
         return magnitude, negative
 
+    def _repeated(self, count: int) -> np.ndarray:
+        """The thresholds of the only rate, once for each row; kept for blocks, which are mostly of one length."""
+        size = count * self._high.shape[1]
+        if size > len(self._rows):
+            repeated = np.tile(self._high[0], count)
+            if count > _BLOCK:
+                return repeated
+            self._rows = repeated
+        return self._rows[:size]
+
     def _levels(
         self, words: np.ndarray, bits: Bits, lane: int, atoms: np.ndarray | None, rows: np.ndarray | None
     ) -> np.ndarray:
         """The geometric variable above the digits."""
-        level = np.zeros(len(words), dtype=np.int64)
-        for place in range(LEVELS):
-            level += words < (self._top[0, place] if atoms is None else self._top[atoms, place])
-        waiting = np.flatnonzero(level == LEVELS)
+        if atoms is None:
+            level = sum((words < top).view(np.uint8) for top in self._top[0]).astype(np.int64)
+            waiting = np.flatnonzero(level == LEVELS)
+        else:
+            level, waiting = np.zeros(len(words), dtype=np.int64), np.arange(len(words))
+            for tops in self._top.T:  # each stops about half of the rows that passed the one before
+                waiting = waiting[words[waiting] < tops[atoms[waiting]]]
+                level[waiting] += 1
         attempt = 0
         while len(waiting):
             positions = waiting if rows is None else rows[waiting]

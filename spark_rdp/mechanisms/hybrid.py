@@ -95,5 +95,8 @@ class Hybrid(Local):
     def usefulness(self, x: np.ndarray, gamma: float) -> np.ndarray:
         return self._mixed(self.piecewise.usefulness(x, gamma), self.two_point.usefulness(x, gamma))
 
+    def cumulative(self, x: np.ndarray, integers: np.ndarray) -> np.ndarray:
+        return self._mixed(self.piecewise.cumulative(x, integers), self.two_point.cumulative(x, integers))
+
     def pmf(self, x: float, integers: np.ndarray) -> np.ndarray:
         return self._mixed(self.piecewise.pmf(x, integers), self.two_point.pmf(x, integers))

@@ -69,6 +69,10 @@ class Local(ABC):
         """Probability of each lattice integer when the input is ``x``."""
 
     @abstractmethod
+    def cumulative(self, x: np.ndarray, integers: np.ndarray) -> np.ndarray:
+        """P(output <= integer), of shape (inputs, integers): a row for each input, a column for each integer."""
+
+    @abstractmethod
     def draw(self, values: np.ndarray, bits: Bits, lane: int, rows: np.ndarray | None = None) -> np.ndarray:
         """Lattice integers for clamped values, from the random words of ``rows`` in the lanes from ``lane`` on."""
 

@@ -16,7 +16,7 @@ import numpy as np
 from scipy import special
 
 from spark_rdp.errors import invalid
-from spark_rdp.mechanisms.fold_base import Atoms, SecondFold, check, compress
+from spark_rdp.mechanisms.fold_base import Atoms, SecondFold, add_up, check
 from spark_rdp.mechanisms.fold_continuous import Gamma, NoncentralChiSquared, Rayleigh, TruncatedGaussian, Uniform
 
 __all__ = [
@@ -158,13 +158,8 @@ class LinearCombination(SecondFold):
         return LinearCombination(tuple(a * factor for a in self.weights), self.laws)
 
     def atoms(self, count: int) -> Atoms:
-        result = Atoms(np.zeros(1), np.ones(1))
-        for a, law in zip(self.weights, self.laws, strict=True):
-            part = law.atoms(max(count // 2, _FEWEST))
-            rates = np.add.outer(result.rates, a * part.rates).ravel()
-            weights = np.multiply.outer(result.weights, part.weights).ravel()
-            result = compress(rates, weights, count)
-        return result
+        parts = [law.scaled(a).atoms(max(count // 2, _FEWEST)) for a, law in zip(self.weights, self.laws, strict=True)]
+        return add_up(parts, count)
 
 
 def law_from_spec(spec: dict[str, Any]) -> SecondFold:

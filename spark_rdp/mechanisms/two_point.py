@@ -103,6 +103,10 @@ class TwoPoint(Local):
         chance = self._chance(inputs)
         return (inputs - low <= gamma) * (1 - chance) + (high - inputs <= gamma) * chance
 
+    def cumulative(self, x: np.ndarray, integers: np.ndarray) -> np.ndarray:
+        chance, cells = self._chance(x)[:, None], np.asarray(integers)
+        return (cells >= self.low) * (1 - chance) + (cells >= self.high) * chance
+
     def pmf(self, x: float, integers: np.ndarray) -> np.ndarray:
         chance = self._chance(np.array([x]))[0]
         cells = np.asarray(integers)

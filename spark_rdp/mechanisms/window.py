@@ -124,6 +124,11 @@ class Window(Local):
         inputs = self.clamp(np.atleast_1d(x))
         return self._probability(inputs, *self.cells_between(inputs - gamma, inputs + gamma))
 
+    def cumulative(self, x: np.ndarray, integers: np.ndarray) -> np.ndarray:
+        values = self.lattice.to_values(integers)
+        after = self.cells_between(values, values)[1]
+        return self._probability(np.asarray(x)[:, None], np.zeros_like(after), after)
+
     def pmf(self, x: float, integers: np.ndarray) -> np.ndarray:
         values = self.lattice.to_values(integers)
         return self._probability(np.full(values.shape, x), *self.cells_between(values, values))

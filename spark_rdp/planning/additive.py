@@ -11,10 +11,12 @@ from spark_rdp.errors import InvalidInput, invalid
 from spark_rdp.mechanisms.gaussian import DiscreteGaussian
 from spark_rdp.mechanisms.geometric import Geometric
 from spark_rdp.mechanisms.staircase import Staircase
+from spark_rdp.metrics import RelativeEntropy
 from spark_rdp.planning.gaussian import gaussian_candidates
-from spark_rdp.planning.plan import Plan
-from spark_rdp.planning.problem import Builder, Candidate, Problem, fit, pose
+from spark_rdp.planning.plan import Plan, remember
+from spark_rdp.planning.problem import Builder, Candidate, Problem, fit, pose, preferred, tie
 from spark_rdp.planning.r2dp import CERTIFIED, r2dp_candidates
+from spark_rdp.planning.simulation import normalised_divergence
 
 AUTO = "auto"
 #: How a sensitivity bounds a vector.
@@ -93,6 +95,15 @@ def plan(
         raise invalid("mechanism", f"one of {', '.join(names())}", mechanism, f"Use {AUTO} for the best.")
     if norm != PROFILE:
         _check_norm(norm, mechanism, problem)
+    return remember(_plan(problem, mechanism, norm), began)
+
+
+@lru_cache(maxsize=256)
+def _plan(problem: Problem, mechanism: str, norm: str) -> Plan:
+    """The plan for a checked question; asking again takes no time."""
+    facts: dict[str, Any] = {}
+    if norm != PROFILE:
+        facts["l1_norm"] = problem.sensitivity
         # The most expensive change is one lattice unit in each of so many values: what samplers add counts each time.
         unit = problem.lattice.granularity
         problem = replace(problem, sensitivity=unit, coordinates=problem.steps, steps=1)
@@ -107,8 +118,15 @@ def plan(
             if name == mechanism:
                 raise
     alternatives = {name: candidates[name].value if name in candidates else None for name in builders}
-    chosen = _choose(problem, candidates) if mechanism == AUTO else mechanism
+    if not candidates:
+        raise InvalidInput("No mechanism can serve this question. Use a larger epsilon or fewer coordinates.")
+    chosen, best = preferred(alternatives, problem.metric.higher_is_better)
+    if mechanism != AUTO:
+        chosen = mechanism
     winner = candidates[chosen]
+    if isinstance(problem.metric, RelativeEntropy):
+        granularity = problem.lattice.granularity
+        facts["normalised_divergence"] = normalised_divergence(problem.metric, winner.mechanism, granularity)
     return Plan(
         model="central",
         mechanism=chosen,
@@ -124,8 +142,8 @@ def plan(
         metric_value=winner.value,
         certificate=_certificate(problem, winner),
         alternatives=alternatives,
-        why=_why(problem, chosen, mechanism, alternatives),
-        seconds=time.perf_counter() - began,
+        why=_why(problem, chosen, best, mechanism, alternatives),
+        facts=facts,
     )
 
 
@@ -147,18 +165,6 @@ def _check_norm(norm: Any, mechanism: str, problem: Problem) -> None:
         )
     if problem.coordinates != 1:
         raise invalid("coordinates", "left out with an L1 norm", problem.coordinates, "The norm covers all of them.")
-
-
-def _choose(problem: Problem, candidates: dict[str, Candidate]) -> str:
-    """The best candidate; of two that tie, the one listed first."""
-    if not candidates:
-        raise InvalidInput("No mechanism can serve this question. Use a larger epsilon or fewer coordinates.")
-    names = iter(candidates)
-    best = next(names)
-    for name in names:
-        if problem.better(candidates[name].value, candidates[best].value):
-            best = name
-    return best
 
 
 def _certificate(problem: Problem, winner: Candidate) -> dict[str, Any]:
@@ -202,7 +208,7 @@ def _best_of_all(problem: Problem, winner: Candidate) -> dict[str, Any]:
     }
 
 
-def _why(problem: Problem, chosen: str, asked: str, alternatives: dict[str, float | None]) -> str:
+def _why(problem: Problem, chosen: str, best: str, asked: str, alternatives: dict[str, float | None]) -> str:
     """One sentence on the choice."""
     value = alternatives[chosen]
     rivals = [f"{other:.4g} for {name}" for name, other in alternatives.items() if name != chosen and other is not None]
@@ -210,6 +216,10 @@ def _why(problem: Problem, chosen: str, asked: str, alternatives: dict[str, floa
     figures = f"{problem.metric.key()} {value:.4g}{against}"
     if asked != AUTO:
         return f"{chosen} was asked for: {figures}."
+    if chosen != best:
+        return f"{tie(chosen, best)}: {figures}."
+    if tuple(alternatives) == LINEAR:
+        return f"{chosen} is the only noise that an L1 norm is enough for: {figures}."
     simplest = next(name for name in alternatives if alternatives[name] is not None)
     if chosen == simplest:
         return f"{chosen} is the simplest mechanism, and none is better here: {figures}."

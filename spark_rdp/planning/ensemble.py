@@ -11,85 +11,32 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
-from scipy.optimize import brentq, minimize
+from scipy.optimize import brentq, minimize, minimize_scalar
 
 from spark_rdp.errors import invalid
 from spark_rdp.mechanisms.expected_loss import Objective, tabulated
-from spark_rdp.mechanisms.second_fold import (
-    Gamma,
-    LinearCombination,
-    NoncentralChiSquared,
-    Rayleigh,
-    SecondFold,
-    TruncatedGaussian,
-    Uniform,
-)
+from spark_rdp.mechanisms.fold_base import add_up
+from spark_rdp.mechanisms.second_fold import Atoms, LinearCombination, SecondFold
 from spark_rdp.planning.certified import Certificate, certify, law_loss
+from spark_rdp.planning.families import ENSEMBLE, FAMILIES
 
 #: Atoms of a law while searching, and of the law that is returned.
 SEARCH_ATOMS = 96
 FINAL_ATOMS = 256
-#: The families of Algorithm 1.
-ENSEMBLE = ("gamma", "uniform", "truncnorm")
 #: How far the order of a law at 0 must exceed the power of 1/u in the objective for its expectation to be trusted.
 _MARGIN = 0.05
 #: Step in ln c of the first look at the loss.
 _COARSE = 0.5
-_SINGLE_EVALUATIONS = 60
+#: What stands for the logarithm of an infinite value.
+_INFINITE = 700.0
+#: Atoms of one member of a sum while searching.
+_MEMBER_ATOMS = 48
+#: Evaluations of one search: for each parameter of a family, and for a sum.
+_SINGLE_EVALUATIONS = 30
 _ENSEMBLE_EVALUATIONS = 90
-
-
-@dataclass(frozen=True)
-class Family:
-    """A family of second folds up to scale.
-
-    Args:
-        make: The law of some shape parameters, on scales without constraints but ``bounds``.
-        bounds: Range of each shape parameter.
-        starts: Where searches begin.
-    """
-
-    make: Callable[[Sequence[float]], SecondFold]
-    bounds: tuple[tuple[float, float], ...]
-    starts: tuple[tuple[float, ...], ...]
-
-    def law(self, shape: Sequence[float]) -> SecondFold:
-        """The law of a shape, moved into the bounds."""
-        return self.make([min(max(x, low), high) for x, (low, high) in zip(shape, self.bounds, strict=True)])
-
-
-def _gamma(shape: Sequence[float]) -> SecondFold:
-    k = math.exp(shape[0])
-    return Gamma(k, 1 / k)
-
-
-def _uniform(shape: Sequence[float]) -> SecondFold:
-    return Uniform(math.exp(-math.exp(shape[0])), 1.0)
-
-
-def _truncated(shape: Sequence[float]) -> SecondFold:
-    low = math.exp(shape[1])
-    return TruncatedGaussian(shape[0], 1.0, low, low + math.exp(shape[2]))
-
-
-def _noncentral(shape: Sequence[float]) -> SecondFold:
-    return NoncentralChiSquared(math.exp(shape[0]), math.exp(shape[1]), 1.0)
-
-
-FAMILIES: dict[str, Family] = {
-    "gamma": Family(_gamma, ((-1.5, 9.0),), ((-0.5,), (0.5,), (1.5,), (4.0,))),
-    "uniform": Family(_uniform, ((-5.0, 3.2),), ((-2.0,), (0.0,), (1.0,), (2.0,))),
-    "truncnorm": Family(
-        _truncated,
-        ((-8.0, 60.0), (-10.0, 4.0), (-3.0, 4.5)),
-        ((0.0, -2.0, 2.0), (0.0, -9.0, -2.5), (3.0, 0.0, 2.0), (-3.0, -4.0, 3.0), (20.0, 2.5, 3.0)),
-    ),
-    "ncx2": Family(_noncentral, ((-1.0, 5.5), (-5.0, 9.0)), ((0.7, 0.0), (2.0, 3.0), (1.0, 6.0))),
-    "rayleigh": Family(lambda shape: Rayleigh(1.0), (), ((),)),
-}
 
 
 @dataclass(frozen=True)
@@ -102,7 +49,7 @@ class Fit:
         value: E[phi(u)] over its atoms.
         loss: Privacy loss of its atoms for the shift.
         laplace: The same objective for Laplace noise.
-        evaluations: How many laws were tried.
+        evaluations: How many laws the search had tried.
     """
 
     family: str
@@ -139,7 +86,13 @@ def calibrate(
     """
 
     def excess(log_factor: float) -> float:
-        return law_loss(rates * math.exp(log_factor), weights, shift, lattice=lattice) - epsilon
+        """As `law_loss` less epsilon, but for digits that do not matter to a search, and in a fifth of the time."""
+        scaled = rates * math.exp(log_factor)
+        heights = weights * (np.tanh(scaled / 2) if lattice else scaled)
+        total, left = float(heights.sum()), float(heights @ np.exp(-scaled * shift))
+        if 2 * left > total:
+            return -math.log1p(float(heights @ np.expm1(-scaled * shift)) / total) - epsilon
+        return math.log(total / max(left, 1e-300)) - epsilon
 
     low, high = (math.log(epsilon / (shift * float(rate))) for rate in (rates.max(), rates.min()))
     if high - low > 1e-9:
@@ -154,7 +107,7 @@ def calibrate(
     low, high = low - 1e-9, high + 1e-9
     root = float(brentq(excess, low, high, xtol=tolerance, rtol=1e-14))
     back = max(tolerance, 2.0**-52 * abs(root))
-    while excess(root) > 0:
+    while law_loss(rates * math.exp(root), weights, shift, lattice=lattice) > epsilon:
         root, back = root - back, 2 * back
     return math.exp(root)
 
@@ -172,34 +125,20 @@ class _Search:
         far = objective(scale * np.array([1e-6, 1e-7]))
         self.power = math.log10(far[1] / far[0]) if far[0] > 0 else 0.0
 
-    def finite(self, law: SecondFold) -> bool:
-        """Whether the objective has a finite expectation under the law."""
-        return self.power < 1e-6 or law.order > self.power + _MARGIN
+    def finite(self, order: float) -> bool:
+        """Whether the objective has a finite expectation under laws of this order."""
+        return self.power < 1e-6 or order > self.power + _MARGIN
 
     def value(self, law: SecondFold) -> float:
         """About the objective of a law once it meets the budget."""
+        return self.value_of(law.atoms(SEARCH_ATOMS)) if self.finite(law.order) else math.inf
+
+    def value_of(self, atoms: Atoms) -> float:
+        """The same for atoms of a law that has a finite objective."""
         self.evaluations += 1
-        if not self.finite(law):
-            return math.inf
-        rates, weights = law.atoms(SEARCH_ATOMS)
+        rates, weights = atoms
         factor = calibrate(rates, weights, self.epsilon, self.shift, lattice=self.lattice, tolerance=1e-9)
         return float(weights @ self.fast(rates * factor))
-
-    def descend(
-        self, make: Callable[[Sequence[float]], SecondFold], start: Sequence[float], evaluations: int
-    ) -> tuple[list[float], float]:
-        """Nelder-Mead from one start."""
-
-        def height(shape: Sequence[float]) -> float:
-            value = self.value(make(shape))
-            return math.log(value) if 0 < value < math.inf else (700.0 if value > 0 else -700.0)
-
-        simplex = np.array(
-            [start, *(np.add(start, 0.7 * np.eye(len(start))[i]) for i in range(len(start)))], dtype=np.float64
-        )
-        options = {"initial_simplex": simplex, "maxfev": evaluations, "xatol": 1e-4, "fatol": 1e-9}
-        found = minimize(height, np.asarray(start, dtype=np.float64), method="Nelder-Mead", options=options)
-        return [float(x) for x in found.x], float(found.fun)
 
     def finish(self, family: str, law: SecondFold) -> Fit:
         """Calibrate on the atoms that will be sampled."""
@@ -219,15 +158,76 @@ class _Search:
         family = FAMILIES[name]
         if not family.bounds:
             law = family.law(())
-            return (self.finish(name, law), []) if self.finite(law) else None
-        limit = _SINGLE_EVALUATIONS * len(family.bounds) // 2
-        # starts are compared first, and the best two are followed
-        ranked = sorted(family.starts, key=lambda start: self.value(family.law(start)))
-        shape, height = min(
-            (self.descend(family.law, start, limit) for start in ranked[:2]), key=lambda found: found[1]
-        )
+            return (self.finish(name, law), []) if self.finite(law.order) else None
+
+        def value(shape: Sequence[float]) -> float:
+            return self.value(family.law(shape))
+
+        ranked = sorted(family.starts, key=value)
+        if len(family.bounds) == 1:
+            shape, height = _between(value, ranked[0][0], [*family.bounds[0], *(start[0] for start in family.starts)])
+        else:
+            limit = _SINGLE_EVALUATIONS * len(family.bounds)
+            shape, height = min((_descend(value, start, limit) for start in ranked[:2]), key=lambda found: found[1])
         law = family.law(shape)
-        return (self.finish(name, law), shape) if self.finite(law) and height < 700 else None
+        return (self.finish(name, law), shape) if self.finite(law.order) and height < _INFINITE else None
+
+
+def _height(value: float) -> float:
+    """What searches look at: the logarithm of a value."""
+    return math.log(value) if 0 < value < math.inf else (_INFINITE if value > 0 else -_INFINITE)
+
+
+def _between(
+    value: Callable[[Sequence[float]], float], start: float, places: Sequence[float]
+) -> tuple[list[float], float]:
+    """Where a function of one number is smallest around the best of some places, between its neighbours."""
+    low, high = max((x for x in places if x < start), default=start), min(x for x in places if x > start)
+    options = {"xatol": 1e-3}
+    found = minimize_scalar(lambda x: _height(value([x])), bounds=(low, high), method="bounded", options=options)
+    return [float(found.x)], float(found.fun)
+
+
+def _descend(
+    value: Callable[[Sequence[float]], float], start: Sequence[float], evaluations: int
+) -> tuple[list[float], float]:
+    """Where a function of several numbers is about smallest (Nelder-Mead), and the logarithm of its value there."""
+    simplex = np.array([start, *(np.add(start, 0.7 * row) for row in np.eye(len(start)))], dtype=np.float64)
+    options = {"initial_simplex": simplex, "maxfev": evaluations, "xatol": 1e-4, "fatol": 1e-9}
+    found = minimize(lambda shape: _height(value(shape)), simplex[0], method="Nelder-Mead", options=options)
+    return [float(x) for x in found.x], float(found.fun)
+
+
+class _Sums:
+    """Sums of independent rates, one of each family: a share of the mean and a shape for each."""
+
+    def __init__(self, search: _Search, families: Sequence[str]) -> None:
+        self._search, self._families = search, [FAMILIES[name] for name in families]
+
+    def _terms(self, point: Sequence[float]) -> list[tuple[float, SecondFold, Atoms]]:
+        """Factor, law and atoms of each member. A point is the logarithms of all shares but the first, then shapes."""
+        place = len(self._families) - 1
+        shares = np.exp(np.clip(np.append(0.0, point[:place]), -30.0, 30.0))
+        terms = []
+        for share, family in zip(shares / shares.sum(), self._families, strict=True):
+            law = family.law(point[place : place + len(family.bounds)])
+            atoms = law.atoms(_MEMBER_ATOMS)
+            terms.append((float(share / (atoms.weights @ atoms.rates)), law, atoms))
+            place += len(family.bounds)
+        return terms
+
+    def law(self, point: Sequence[float]) -> LinearCombination:
+        """The law of a point."""
+        factors, laws, _ = zip(*self._terms(point), strict=True)
+        return LinearCombination(factors, laws)
+
+    def value(self, point: Sequence[float]) -> float:
+        """As `_Search.value`."""
+        terms = self._terms(point)
+        if not self._search.finite(sum(law.order for _, law, _ in terms)):
+            return math.inf
+        parts = [Atoms(factor * atoms.rates, atoms.weights) for factor, _, atoms in terms]
+        return self._search.value_of(add_up(parts, SEARCH_ATOMS))
 
 
 def best_family(name: str, objective: Objective, epsilon: float, shift: float, *, lattice: bool) -> Fit:
@@ -264,17 +264,7 @@ def best_ensemble(
     singles = {name: search.family(name) for name in families}
     members = {name: found[0] if found else None for name, found in singles.items()}
     fits = [fit for fit in members.values() if fit is not None]
-    sizes = [len(FAMILIES[name].bounds) for name in families]
-
-    def make(point: Sequence[float]) -> SecondFold:
-        weights = np.exp(np.clip(np.append(0.0, point[: len(families) - 1]), -30.0, 30.0))
-        laws, place = [], len(families) - 1
-        for name, size in zip(families, sizes, strict=True):
-            laws.append(FAMILIES[name].law(point[place : place + size]))
-            place += size
-        shares = weights / weights.sum() / np.array([law.mean for law in laws])
-        return LinearCombination(tuple(shares.tolist()), tuple(laws))
-
+    sums = _Sums(search, families)
     shapes = [found[1] if found else list(FAMILIES[name].starts[0]) for name, found in singles.items()]
     tail = [x for shape in shapes for x in shape]
     leading = [0.0] * (len(families) - 1)
@@ -283,14 +273,14 @@ def best_ensemble(
         index = list(families).index(best.family)
         leading = [(3.0 if i + 1 == index else 0.0) - (3.0 if index == 0 else 0.0) for i in range(len(families) - 1)]
     for start in (leading, [0.0] * (len(families) - 1)):
-        point, height = search.descend(make, [*start, *tail], _ENSEMBLE_EVALUATIONS)
-        if height < 700:
-            fits.append(search.finish("ensemble", make(point)))
+        point, height = _descend(sums.value, [*start, *tail], _ENSEMBLE_EVALUATIONS)
+        if height < _INFINITE:
+            fits.append(search.finish("ensemble", sums.law(point)))
     if not fits:
         raise invalid(
             "metric", "one whose expected loss is finite under the ensemble", "another", "Use r2dp or laplace."
         )
-    winner = min(fits, key=lambda fit: fit.value)
+    winner = replace(min(fits, key=lambda fit: fit.value), evaluations=search.evaluations)
     return Ensemble(winner, members, certify(objective, epsilon, shift, lattice=lattice))
 
 

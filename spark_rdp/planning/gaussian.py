@@ -15,7 +15,7 @@ from scipy.special import log_ndtr, ndtr, ndtri
 
 from spark_rdp.errors import InvalidInput, JobFailed, invalid
 from spark_rdp.mechanisms.gaussian import ApproximatelyPrivate, DiscreteGaussian, GaussianMixture
-from spark_rdp.planning.problem import TIE, Builder, Candidate, Problem
+from spark_rdp.planning.problem import Builder, Candidate, Problem
 
 #: Above this budget Gaussian noise is nearly none on any lattice.
 LARGEST_EPSILON = 100.0
@@ -24,6 +24,8 @@ LARGEST_EPSILON = 100.0
 FLOOR = 0.5
 #: Scales tried, up to so many plain ones.
 _SCALES, _WIDEST = 96, 20.0
+#: A mixture must lower the expected loss by this share.
+_GAIN = 1e-9
 #: How far the two routes to delta may lie apart, relatively.
 _DISAGREEMENT = 1e-6
 
@@ -116,7 +118,7 @@ def _mixture(problem: Problem) -> Candidate:
         weights = (problem.delta - deltas[high]) / (deltas[low] - deltas[high])
         values = np.where(weights * (1 - weights) > 0, weights * losses[low] + (1 - weights) * losses[high], np.inf)
     place = np.unravel_index(int(np.argmin(values)), values.shape)
-    if values[place] < least - TIE * abs(least):
+    if values[place] < least - _GAIN * abs(least):
         pair = (float(sigmas[low[place]]), float(sigmas[high[place]]))
         weight = float(weights[place])
 
@@ -124,7 +126,7 @@ def _mixture(problem: Problem) -> Candidate:
             return GaussianMixture((pair[0] * factor, pair[1] * factor), (weight, 1 - weight))
 
         found = make(_calibrate(problem, make))
-        if found.expectation(problem.metric, problem.unit) < least - TIE * abs(least):
+        if found.expectation(problem.metric, problem.unit) < least - _GAIN * abs(least):
             floor = f"a mixture of two scales, none below {FLOOR:g} of the plain one, which would answer almost exactly"
             return _candidate(problem, found, floor)
     return _candidate(problem, GaussianMixture((plain,), (1.0,)), "no mixture of scales beats one scale here")

@@ -30,10 +30,13 @@ class Limit:
     Attributes:
         lower: No mechanism has less.
         value: What the best mechanism of the programme has.
+        variances: What that mechanism has at each input of the programme, from the lower end of the range to the upper;
+            NaN at inputs without weight, which it does not care for.
     """
 
     lower: float
     value: float
+    variances: tuple[float, ...]
 
 
 class _Programme:
@@ -50,8 +53,8 @@ class _Programme:
         self.patterns = np.concatenate([patterns for patterns, _ in starts])
         self.y = np.concatenate([np.full(len(patterns), y) for patterns, y in starts])
 
-    def solve(self) -> tuple[float, np.ndarray]:
-        """The least variance with these columns, and the dual prices of mass, mean and variance at each input."""
+    def solve(self) -> tuple[float, np.ndarray, np.ndarray]:
+        """The least variance with these columns, and at each input: prices of mass, mean, variance; the variance."""
         n = len(self.x)
         levels = 1 + self.gain * self.patterns
         equal = np.concatenate([levels, levels * self.y[:, None]], axis=1).T
@@ -60,7 +63,7 @@ class _Programme:
         if self.weights is not None:
             found = linprog(second @ self.weights, A_eq=equal, b_eq=right, method="highs")
             prices = np.concatenate([found.eqlin.marginals, self.weights])
-            return found.fun - self.weights @ self.x**2, prices
+            return found.fun - self.weights @ self.x**2, prices, found.x @ second - self.x**2
         cost = np.append(np.zeros(len(self.y)), 1.0)
         found = linprog(
             cost,
@@ -71,7 +74,8 @@ class _Programme:
             bounds=[(0, None)] * len(self.y) + [(None, None)],
             method="highs",
         )
-        return found.fun, np.concatenate([found.eqlin.marginals, -found.ineqlin.marginals])
+        prices = np.concatenate([found.eqlin.marginals, -found.ineqlin.marginals])
+        return found.fun, prices, found.x[:-1] @ second - self.x**2
 
     def _parts(self, prices: np.ndarray, y: np.ndarray) -> np.ndarray:
         mass, mean, variance = np.split(prices, 3)
@@ -111,9 +115,9 @@ class _Programme:
 def programme(epsilon: float, inputs: np.ndarray, weights: np.ndarray | None) -> Limit:
     """The least average variance under ``weights``, or the least largest variance when they are absent."""
     columns = _Programme(epsilon, inputs, weights)
-    best, centre, value = -math.inf, None, math.inf
+    best, centre, value, variances = -math.inf, None, math.inf, np.zeros(len(inputs))
     for _ in range(_ROUNDS):
-        value, prices = columns.solve()
+        value, prices, variances = columns.solve()
         # Prices between the best so far and the newest keep the search from swinging; the newest ones keep it going.
         smooth = prices if centre is None else _SMOOTHING * centre + (1 - _SMOOTHING) * prices
         helped = False
@@ -125,7 +129,9 @@ def programme(epsilon: float, inputs: np.ndarray, weights: np.ndarray | None) ->
             helped |= columns.add(prices, patterns)
         if value - best <= GAP * value or not helped:
             break
-    return Limit(best, value)
+    if weights is not None:
+        variances = np.where(weights > 0, variances, np.nan)
+    return Limit(best, float(value), tuple(variances.tolist()))
 
 
 @lru_cache(maxsize=64)

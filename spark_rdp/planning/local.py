@@ -6,6 +6,7 @@ import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 from scipy.optimize import minimize_scalar
@@ -32,11 +33,10 @@ from spark_rdp.planning import additive
 from spark_rdp.planning.fitting import fit_shape
 from spark_rdp.planning.limits import variance_limit
 from spark_rdp.planning.local_metrics import AVERAGE, LocalMetric
-from spark_rdp.planning.plan import Plan
+from spark_rdp.planning.plan import Plan, remember
+from spark_rdp.planning.problem import preferred, tie
 
 AUTO = "auto"
-#: A mechanism listed later must be better by this share to be preferred: the listed order is from simple to elaborate.
-TIE = 1e-3
 #: Budgets the fitted mechanism is offered for. Below, two points are as good; above, windows are narrower than cells.
 FITTED_RANGE = (0.01, 10.0)
 #: Budgets a limit is known for. Above, 21 inputs lie too far apart beside the noise for the limit to be close.
@@ -111,9 +111,18 @@ CANDIDATES: dict[str, Callable[[LocalProblem], Local]] = {
 }
 
 
+#: Additive noise that is tried when it is asked for: random scales, whose search takes a while.
+ON_REQUEST = tuple(name for name in additive.ON_REQUEST if name not in additive.NEED_DELTA)
+
+
 def candidates() -> dict[str, Callable[[LocalProblem], Local]]:
-    """Every mechanism by name: those for bounded values, and each additive noise the central planner knows."""
-    return {**CANDIDATES, **{name: _additive(name) for name in additive.CANDIDATES if name not in CANDIDATES}}
+    """Every mechanism by name: those for bounded values, and each pure additive noise the central planner knows."""
+    return {**CANDIDATES, **{name: _additive(name) for name in (*additive.CANDIDATES, *ON_REQUEST)}}
+
+
+def names() -> list[str]:
+    """What ``mechanism`` may be: ``auto`` and the name of each mechanism."""
+    return [AUTO, *candidates()]
 
 
 def plan_local(
@@ -132,7 +141,7 @@ def plan_local(
         lower, upper: The range; values outside it will be clamped.
         metric: ``average-variance``, ``worst-variance``, ``center-variance``, ``prior-variance`` (with ``prior``) or
             ``{"usefulness": gamma}``: the probability that the error is at most gamma, averaged over uniform inputs.
-        mechanism: ``auto`` for the best for the metric, or a name from `candidates`.
+        mechanism: ``auto`` for the best for the metric, or one of `names`.
         prior: A histogram ``{"edges": [...], "weights": [...]}`` of the inputs one expects.
         limit: Also work out how far from the best possible the plan is; takes some seconds.
 
@@ -151,9 +160,16 @@ def plan_local(
     low, high = check_bounds(lower, upper)
     SENSITIVITY.named("upper - lower").check(high - low)
     problem = LocalProblem(budget, low, high, LocalMetric.of(metric, low, high, prior))
-    builders = candidates()
-    if mechanism not in [AUTO, *builders]:
-        raise invalid("mechanism", f"one of {AUTO}, {', '.join(builders)}", mechanism, f"Use {AUTO} for the best.")
+    if mechanism not in names():
+        raise invalid("mechanism", f"one of {', '.join(names())}", mechanism, f"Use {AUTO} for the best.")
+    return remember(_plan(problem, mechanism, bool(limit)), began)
+
+
+@lru_cache(maxsize=256)
+def _plan(problem: LocalProblem, mechanism: str, limit: bool) -> Plan:
+    """The plan for a checked question; asking again takes no time."""
+    skipped = {name for name in ON_REQUEST if name != mechanism}
+    builders = {name: builder for name, builder in candidates().items() if name not in skipped}
     built: dict[str, Local] = {}
     for name, builder in builders.items():
         try:
@@ -162,26 +178,27 @@ def plan_local(
             if name == mechanism:
                 raise
     values = {name: problem.metric.value(built[name]) if name in built else None for name in builders}
-    chosen = _best(problem.metric, values) if mechanism == AUTO else mechanism
+    chosen, best = preferred(values, problem.metric.higher_is_better)
+    if mechanism != AUTO:
+        chosen = mechanism
     winner, value = built[chosen], values[chosen]
     assert value is not None
     return Plan(
         model="local",
         mechanism=chosen,
         parameters=winner.parameters(),
-        epsilon=budget,
+        epsilon=problem.epsilon,
         verified_epsilon=winner.loss(),
         delta=0.0,
-        sensitivity=high - low,
+        sensitivity=problem.upper - problem.lower,
         coordinates=1,
         granularity=winner.lattice.granularity,
-        integer_sensitivity=winner.lattice.steps(high - low),
+        integer_sensitivity=winner.lattice.steps(problem.upper - problem.lower),
         metric=problem.metric.spec(),
         metric_value=value,
         certificate=_certificate(problem, value, limit),
         alternatives=values,
-        why=_why(problem.metric, chosen, mechanism, values),
-        seconds=time.perf_counter() - began,
+        why=_why(problem.metric, chosen, best, mechanism, values),
     )
 
 
@@ -211,18 +228,6 @@ def _limit(problem: LocalProblem) -> float:
     return variance_limit(problem.epsilon, goal.points, goal.weights).lower * (problem.upper - problem.lower) ** 2
 
 
-def _best(metric: LocalMetric, values: dict[str, float | None]) -> str:
-    """The best mechanism; of two that tie, the one listed first."""
-    best, record = "", -math.inf
-    for name, value in values.items():
-        if value is None:
-            continue
-        score = value if metric.higher_is_better else -value
-        if score > record + TIE * abs(value):
-            best, record = name, score
-    return best
-
-
 def _certificate(problem: LocalProblem, value: float, wanted: bool) -> dict[str, Any]:
     reason = "The limit is worked out on demand."
     if wanted:
@@ -236,11 +241,12 @@ def _certificate(problem: LocalProblem, value: float, wanted: bool) -> dict[str,
     return {"bound": None, "relative_gap": None, "reason": reason}
 
 
-def _why(metric: LocalMetric, chosen: str, asked: str, values: dict[str, float | None]) -> str:
+def _why(metric: LocalMetric, chosen: str, best: str, asked: str, values: dict[str, float | None]) -> str:
     """One sentence on the choice."""
     rivals = [f"{value:.4g} for {name}" for name, value in values.items() if name != chosen and value is not None]
-    name = metric.kind
-    figures = f"{name} {values[chosen]:.4g} against {', '.join(rivals)}"
+    figures = f"{metric.kind} {values[chosen]:.4g} against {', '.join(rivals)}"
     if asked != AUTO:
         return f"{chosen} was asked for: {figures}."
-    return f"{chosen} is the best for this metric, or the simplest of those that tie: {figures}."
+    if chosen != best:
+        return f"{tie(chosen, best)}: {figures}."
+    return f"{chosen} is the best for this metric: {figures}."

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import copy
 import hashlib
 import json
-from dataclasses import dataclass, field, fields
+import time
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 from spark_rdp.errors import InvalidInput
 from spark_rdp.mechanisms import build
 from spark_rdp.mechanisms.base import Additive
 
-#: Models: noise is added to an aggregate, or one of declared candidates is selected.
-CENTRAL, SELECTION = "central", "selection"
+#: Models: noise is added to an aggregate, one of declared candidates is selected, or a cell is moved.
+CENTRAL, SELECTION, FINITE = "central", "selection", "finite"
+#: Metrics whose larger value is the better one; all others are errors.
+HIGHER_IS_BETTER = frozenset({"usefulness", "exact-match"})
 
 
 @dataclass(frozen=True)
@@ -34,6 +38,7 @@ class Plan:
             to it, and ``reason``. The first two are None where nothing is known, and ``reason`` says why.
         alternatives: Metric value of each mechanism considered, the chosen one included; None where it cannot be used.
         why: One sentence on the choice.
+        facts: Figures about the noise that not every plan has, by name.
         seconds: How long planning took; not part of the identity of the plan.
     """
 
@@ -52,7 +57,14 @@ class Plan:
     certificate: dict[str, Any]
     alternatives: dict[str, float | None]
     why: str
+    facts: dict[str, Any] = field(default_factory=dict)
     seconds: float = field(default=0.0, compare=False)
+
+    @property
+    def higher_is_better(self) -> bool:
+        """Whether a larger metric value is the better one."""
+        name = self.metric if isinstance(self.metric, str) else next(iter(self.metric))
+        return name in HIGHER_IS_BETTER
 
     @property
     def plan_id(self) -> str:
@@ -66,15 +78,16 @@ class Plan:
         return hash(self.plan_id)
 
     def _content(self) -> dict[str, Any]:
-        return {item.name: getattr(self, item.name) for item in fields(self)}
+        content = {item.name: getattr(self, item.name) for item in fields(self)}
+        return content if self.facts else {name: value for name, value in content.items() if name != "facts"}
 
     def build(self) -> Additive:
         """The mechanism."""
         return build(self.mechanism, self.parameters)
 
     def to_json(self) -> str:
-        """One JSON object with every attribute and ``plan_id``; numbers are exact."""
-        return json.dumps({**self._content(), "plan_id": self.plan_id}, allow_nan=False)
+        """One JSON object with every attribute, ``plan_id``, and the facts once more by their names; exact."""
+        return json.dumps({**self.facts, **self._content(), "plan_id": self.plan_id}, allow_nan=False)
 
     @classmethod
     def from_json(cls, text: str) -> Plan:
@@ -86,10 +99,17 @@ class Plan:
         try:
             content = json.loads(text)
             plan_id = content.pop("plan_id")
-            plan = cls(**content)
+            names = {item.name for item in fields(cls)}
+            again = content.get("facts", {}).keys() - names
+            plan = cls(**{name: value for name, value in content.items() if name not in again})
             matches = plan.plan_id == plan_id
         except (ValueError, TypeError, KeyError, AttributeError):
             raise InvalidInput("plan must be the JSON text of a plan of this version. Plan again.") from None
         if not matches:
             raise InvalidInput("plan must be unchanged; its plan_id does not match its content. Plan again.")
         return plan
+
+
+def remember(plan: Plan, began: float) -> Plan:
+    """A copy of a plan that is kept for the next time the same is asked, with the time since ``began``."""
+    return replace(copy.deepcopy(plan), seconds=time.perf_counter() - began)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -25,8 +25,8 @@ SMALLEST_SHARE = 1e-10
 SPENT = 0.999
 #: How far the two routes to the loss may lie apart, relatively.
 DISAGREEMENT = 1e-9
-#: Two metric values this close, relatively, are a tie; the simpler mechanism wins it.
-TIE = 1e-9
+#: Two metric values this close, relatively, are a tie to a reader; the simpler mechanism wins it.
+TIE = 1e-3
 
 
 @dataclass(frozen=True)
@@ -77,11 +77,6 @@ class Problem:
         """What the metric reports for a mechanism."""
         return self.reported(mechanism.expectation(self.metric, self.unit))
 
-    def better(self, value: float, other: float) -> bool:
-        """Whether a metric value is better than another by more than a tie."""
-        margin = TIE * max(abs(value), abs(other))
-        return value > other + margin if self.metric.higher_is_better else value < other - margin
-
     @cached_property
     def best_step(self) -> int:
         """The staircase step for the metric."""
@@ -107,6 +102,25 @@ class Candidate:
 
 #: Finds the mechanism of one kind for a problem; raises InvalidInput where it cannot serve it.
 Builder = Callable[[Problem], Candidate]
+
+
+def preferred(values: Mapping[str, float | None], higher_is_better: bool) -> tuple[str, str]:
+    """The first mechanism whose metric value ties with the best one, and the best one.
+
+    Args:
+        values: Metric value of each mechanism, the simplest mechanism first; at least one is not None.
+        higher_is_better: Whether the value is a probability of success; two of them tie only if the probabilities of
+            failure do, too.
+    """
+    known = {name: value for name, value in values.items() if value is not None}
+    best = (max if higher_is_better else min)(known, key=known.__getitem__)
+    size = min(known[best], 1 - known[best]) if higher_is_better else abs(known[best])
+    return next(name for name, value in known.items() if abs(value - known[best]) <= TIE * size), best
+
+
+def tie(chosen: str, best: str) -> str:
+    """Why a mechanism was chosen that is not the very best."""
+    return f"{chosen} ties with {best} (less than {TIE:.1%} apart) and is simpler".replace("%", " %")
 
 
 def fit(problem: Problem, make: Callable[[float], Additive]) -> Candidate:

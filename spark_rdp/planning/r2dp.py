@@ -10,13 +10,13 @@ from spark_rdp.mechanisms.r2dp import R2DP
 from spark_rdp.mechanisms.second_fold import Degenerate, SecondFold
 from spark_rdp.planning.certified import Certificate, certify
 from spark_rdp.planning.ensemble import (
-    FAMILIES,
     FINAL_ATOMS,
     best_ensemble,
     best_family,
     calibrate,
     cannot_beat_laplace,
 )
+from spark_rdp.planning.families import FAMILIES
 from spark_rdp.planning.problem import Builder, Candidate, Problem, fit
 
 #: The one that `auto` tries: the others search for a second or so, to find what this one is certain of.

@@ -3,49 +3,43 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from functools import lru_cache
 from typing import Any
 
 from scipy.optimize import brentq
 
 from spark_rdp.domains import EPSILON, Real
 from spark_rdp.errors import InvalidInput
-from spark_rdp.metrics import Metric
-from spark_rdp.planning import additive
 from spark_rdp.planning.plan import Plan
 
 ERROR = Real("target_error", 1e-100, 1e100, "Give the metric value to reach, in the unit of the value.")
 PROBABILITY = Real("target_error", 1e-6, 1 - 1e-6, "With usefulness, give the probability of a useful answer to reach.")
 
 
-def plan_for(target_error: Any, *, metric: Any, **profile: Any) -> Plan:
+def smallest(planner: Callable[[float], Plan], target_error: Any) -> Plan:
     """The plan with the smallest epsilon, to three significant digits, whose metric value is as good as the target.
 
     Args:
+        planner: The plan for an epsilon; its metric value gets better as epsilon grows.
         target_error: The metric value to reach, as `Plan.metric_value` reports it: an error to stay below, or, for
             usefulness, a probability to stay above.
-        metric: As for `additive.plan`.
-        profile: The other arguments of `additive.plan`, without epsilon.
 
     Raises:
-        InvalidInput: An argument is out of range, or no allowed epsilon reaches the target.
+        InvalidInput: The target is out of range, or no allowed epsilon reaches it.
     """
-    goal = Metric.from_spec(metric)
-    aim = (PROBABILITY if goal.higher_is_better else ERROR).check(target_error)
-    plans: dict[float, Plan] = {}
-
-    def made(epsilon: float) -> Plan:
-        if epsilon not in plans:
-            plans[epsilon] = additive.plan(epsilon=epsilon, metric=goal, **profile)
-        return plans[epsilon]
+    made = lru_cache(maxsize=None)(planner)
+    higher = made(1.0).higher_is_better
+    aim = (PROBABILITY if higher else ERROR).check(target_error)
 
     def reached(epsilon: float) -> bool:
         value = made(epsilon).metric_value
-        return value >= aim if goal.higher_is_better else value <= aim
+        return value >= aim if higher else value <= aim
 
     def missing(log_epsilon: float) -> float:
         """Positive while the error is above the target; close to linear in the logarithm of epsilon."""
         value = made(min(max(math.exp(log_epsilon), EPSILON.lower), EPSILON.upper)).metric_value
-        return aim - value if goal.higher_is_better else math.log(max(value, 1e-300) / aim)
+        return aim - value if higher else math.log(max(value, 1e-300) / aim)
 
     low, high = 1.0, 1.0
     while not reached(high):

@@ -7,42 +7,18 @@ import pickle
 
 import numpy as np
 import pytest
+from laws import LAWS, of_mean
 from statistical import goodness
 
 from spark_rdp.mechanisms.base import Additive
 from spark_rdp.mechanisms.expected_loss import lattice_objective
 from spark_rdp.mechanisms.r2dp import R2DP
-from spark_rdp.mechanisms.second_fold import (
-    Degenerate,
-    Gamma,
-    LinearCombination,
-    NoncentralChiSquared,
-    Rayleigh,
-    SecondFold,
-    TruncatedGaussian,
-    TwoPoint,
-    Uniform,
-)
+from spark_rdp.mechanisms.second_fold import Gamma, LinearCombination, SecondFold, TwoPoint, Uniform
 from spark_rdp.metrics import L1, L2, Lp, Usefulness
 from spark_rdp.planning.certified import certify
 from spark_rdp.planning.ensemble import FINAL_ATOMS, best_ensemble, best_family, calibrate
 from spark_rdp.privacy.audit import audit
 from spark_rdp.privacy.verify import verify
-
-LAWS: list[SecondFold] = [
-    Degenerate(0.31),
-    TwoPoint(0.02, 1.7, 0.3),
-    TwoPoint(0.05, 3.0, 1e-14),
-    Gamma(3.0, 0.1),
-    Gamma(2.2, 0.5),
-    Uniform(0.05, 0.9),
-    TruncatedGaussian(0.4, 0.2, 0.1, math.inf),
-    Rayleigh(0.3),
-    NoncentralChiSquared(6.0, 3.0, 0.05),
-    LinearCombination((1.0, 0.5), (Gamma(4.0, 0.05), Uniform(0.1, 0.6))),
-]
-#: Laws of u times the sensitivity, for fine lattices.
-FINE: list[SecondFold] = [law.scaled(3.0 / law.mean) for law in LAWS]
 
 
 @pytest.mark.parametrize("law", LAWS, ids=lambda law: law.name)
@@ -88,7 +64,7 @@ def test_the_loss_is_the_largest_ratio(law: SecondFold) -> None:
     assert np.all(np.diff(losses, 2) < 1e-9), "concave: the loss of a vector is not that of its L1 norm"
 
 
-@pytest.mark.parametrize("law", FINE, ids=lambda law: law.name)
+@pytest.mark.parametrize("law", of_mean(3.0), ids=lambda law: law.name)
 def test_fine_lattices_reach_theorem_4_1(law: SecondFold) -> None:
     """`verify` of the sampled noise agrees with the continuous law's loss to 1e-9 (sums are compressed: 1e-6)."""
     steps = 2**24

@@ -6,23 +6,14 @@ import math
 
 import numpy as np
 import pytest
+from laws import of_mean
 
 from spark_rdp.errors import InvalidInput
 from spark_rdp.mechanisms.base import Additive
 from spark_rdp.mechanisms.gaussian import DiscreteGaussian
 from spark_rdp.mechanisms.geometric import Geometric
 from spark_rdp.mechanisms.r2dp import R2DP
-from spark_rdp.mechanisms.second_fold import (
-    Degenerate,
-    Gamma,
-    LinearCombination,
-    NoncentralChiSquared,
-    Rayleigh,
-    SecondFold,
-    TruncatedGaussian,
-    TwoPoint,
-    Uniform,
-)
+from spark_rdp.mechanisms.second_fold import Gamma, SecondFold, TwoPoint
 from spark_rdp.mechanisms.staircase import Staircase
 from spark_rdp.privacy import renyi
 
@@ -41,14 +32,7 @@ def test_figures_of_a_gamma_fold(order: int, exact: float, bound: float) -> None
     assert renyi.r2dp_bound(law, 5, 1.0) == math.inf
 
 
-LAWS: list[SecondFold] = [
-    *(Degenerate(1.3), TwoPoint(0.4, 6.0, 0.2), Gamma(3, 0.1), Uniform(0.2, 3.0), Rayleigh(0.8)),
-    *(TruncatedGaussian(1.0, 0.5, 0.2, 4.0), NoncentralChiSquared(3, 2.0, 0.1)),
-    LinearCombination((1.0, 0.5), (Gamma(4.0, 0.05), Uniform(0.1, 0.6))),
-]
-
-
-@pytest.mark.parametrize("law", LAWS, ids=lambda law: law.name)
+@pytest.mark.parametrize("law", of_mean(1.5), ids=lambda law: law.name)
 def test_exact_values_lie_below_the_bound_and_epsilon_and_grow(law: SecondFold) -> None:
     noise = R2DP(law.scaled(1 / STEPS), 128)
     values = [renyi.divergence(noise, order, STEPS) for order in ORDERS]
@@ -56,10 +40,10 @@ def test_exact_values_lie_below_the_bound_and_epsilon_and_grow(law: SecondFold) 
     assert values[-1] <= noise.loss(STEPS)
     for order, value in zip(ORDERS, values, strict=True):
         assert value <= renyi.r2dp_bound(law, order, 1.0) * (1 + 1e-6)
-    t = min(0.9 * law.reach, 2.0)
+    t = min(0.5 * law.reach, 2.0)
     atoms = law.atoms(1024)
     assert float(law.log_mgf(t)) == pytest.approx(math.log(atoms.weights @ np.exp(t * atoms.rates)), abs=1e-6)
-    if not isinstance(law, Degenerate):
+    if atoms.weights @ (atoms.rates / law.mean - 1) ** 2 > 1e-6:  # else it is Laplace noise, whose bound is sharp
         assert renyi.r2dp_bound(law, ORDERS[1], 1.0) > values[1]
 
 

@@ -9,7 +9,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from spark_rdp.mechanisms.geometric import LEVELS, Geometric, GeometricSampler
+from spark_rdp.mechanisms.geometric import LEVELS, TOP_COLUMNS, Geometric, GeometricSampler
 from spark_rdp.randomness import SystemBits
 
 RATES = [1e-12, 2.0**-20, 3e-4, 0.1, 0.5, 0.51, 0.75, 1.0]
@@ -21,7 +21,8 @@ def implied_mass(sampler: GeometricSampler, k: int) -> Fraction:
     probability = Fraction(1)
     digits = int(sampler.digits[0])
     for place in range(digits):
-        one = Fraction((int(sampler._high[0, place]) << 48) + int(sampler._low[0, place]), WORD)
+        column = TOP_COLUMNS + place
+        one = Fraction((int(sampler._high[0, column]) << 48) + int(sampler._low[0, column]), WORD)
         probability *= one if k >> place & 1 else 1 - one
     turns, level = divmod(k >> digits, LEVELS)
     edges = [WORD, *(int(t) for t in sampler._top[0])]

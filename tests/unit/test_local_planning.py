@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from spark_rdp.collection import plan_collect
 from spark_rdp.errors import InvalidInput
 from spark_rdp.mechanisms.fitted import Fitted
 from spark_rdp.mechanisms.local_build import build_local
@@ -17,6 +18,7 @@ from spark_rdp.planning.limits import programme
 from spark_rdp.planning.local import CANDIDATES, limit, plan_local
 from spark_rdp.planning.local_metrics import Prior
 from spark_rdp.planning.plan import Plan
+from spark_rdp.queries import CollectQuery
 
 #: Least average and worst-case variance found by the programme with 41 inputs (the limit itself, within 0.1 %).
 LIMITS = {
@@ -112,8 +114,32 @@ def test_auto_takes_the_best_and_lists_the_rivals() -> None:
 
 
 def test_auto_prefers_the_simpler_on_a_tie() -> None:
-    assert plan_local(0.01, 0, 1).mechanism == "duchi"
+    tied = plan_local(0.01, 0, 1)
+    assert tied.mechanism == "duchi"
+    assert tied.why.startswith("duchi ties with ")
     assert plan_local(20, 0, 1).mechanism == "podium"
+    assert plan_local(1, 0, 1).why.startswith("fitted is the best for this metric: average-variance ")
+
+
+def test_every_second_fold_can_be_asked_for() -> None:
+    """The names the command line promises; none of the others is built when one is asked for."""
+    for name in ("r2dp", "r2dp-ensemble", "r2dp-gamma", "r2dp-uniform", "r2dp-truncnorm", "r2dp-ncx2"):
+        plan = plan_local(5, 0, 10, mechanism=name)
+        noise = build_local(plan.mechanism, plan.parameters)
+        assert plan.mechanism == name
+        assert 0.99 * 5 < plan.verified_epsilon == noise.loss() <= 5
+        assert plan.metric_value == pytest.approx(float(noise.variance(np.linspace(0, 10, 2001)).mean()), rel=1e-4)
+        assert [other for other in plan.alternatives if other.startswith("r2dp-")] == [name] * (name != "r2dp")
+        assert (plan.alternatives["r2dp"] or 0) <= plan.metric_value * 1.0001
+        assert Plan.from_json(plan.to_json()) == plan
+    column = {"column": "battery", "lower": 0, "upper": 10, "epsilon": 5, "mechanism": "r2dp-gamma"}
+    query = CollectQuery(name="telemetry", row_key=["device"], columns=[column])
+    assert plan_collect(query).columns["battery"].plan.mechanism == "r2dp-gamma"
+    with pytest.raises(InvalidInput, match="finite"):
+        plan_local(5, 0, 10, mechanism="r2dp-rayleigh")
+    assert plan_local(5, 0, 10, {"usefulness": 1}, mechanism="r2dp-rayleigh").metric_value > 0.1
+    with pytest.raises(InvalidInput, match=r"one of auto, .*r2dp-ensemble"):
+        plan_local(5, 0, 10, mechanism="gaussian")
 
 
 def test_usefulness() -> None:

@@ -25,6 +25,7 @@ from spark_rdp.metrics import L1, L2, CustomLoss, Lp, Mallows, Metric, Usefulnes
 from spark_rdp.planning import additive
 from spark_rdp.planning.additive import plan
 from spark_rdp.planning.plan import Plan
+from spark_rdp.planning.problem import preferred
 from spark_rdp.privacy.verify import verify
 
 USEFUL = {"usefulness": 0.1}
@@ -96,17 +97,55 @@ def test_whole_profile_stays_within_the_budget(
     assert Plan.from_json(chosen.to_json()) == chosen
     best = max if metric.higher_is_better else min
     values = [value for value in chosen.alternatives.values() if value is not None]
-    assert chosen.metric_value == pytest.approx(best(values), rel=1e-9)
+    assert chosen.metric_value == pytest.approx(best(values), rel=1e-3)
 
 
 def test_auto_is_never_worse_and_a_tie_goes_to_the_simpler() -> None:
+    """Nobody reads a difference of 0.1 %; beyond it the better one is taken."""
     for metric in METRICS:
         chosen = plan(epsilon=0.7, sensitivity=3, metric=metric, granularity=1)
         for name, value in chosen.alternatives.items():
             if value is not None and name != chosen.mechanism:
                 worse = chosen.metric_value - value if metric.higher_is_better else value - chosen.metric_value
-                assert worse >= -1e-9 * abs(value)
-    assert plan(epsilon=1e-6, sensitivity=1, metric="l2").mechanism == "laplace"
+                assert worse >= -1e-3 * abs(value)
+    tied = plan(epsilon=0.1, sensitivity=1, metric="l1")
+    laplace, staircase = (tied.alternatives[name] or 0 for name in ("laplace", "staircase"))
+    assert 1e-4 < laplace / staircase - 1 < 1e-3
+    assert tied.mechanism == "laplace"
+    assert tied.why.startswith("laplace ties with staircase (less than 0.1 % apart) and is simpler: l1 10")
+    assert tied.certificate["relative_gap"] == pytest.approx(laplace / staircase - 1, rel=1e-6)
+    better = plan(epsilon=0.2, sensitivity=1, metric="l1")
+    assert 1e-3 < (better.alternatives["laplace"] or 0) / better.metric_value - 1 < 2e-3
+    assert better.mechanism == "staircase"
+    assert better.why.startswith("staircase is the best for this metric: l1 ")
+
+
+def test_near_certainties_tie_only_if_their_failures_do() -> None:
+    """0.9991 and 0.9997 differ by less than 0.1 %, but one fails three times as often."""
+    chosen = plan(epsilon=10, sensitivity=1, metric={"usefulness": 0.7})
+    laplace, staircase = (chosen.alternatives[name] or 0 for name in ("laplace", "staircase"))
+    assert staircase / laplace - 1 < 1e-3
+    assert 1 - laplace > 1.5 * (1 - staircase)
+    assert chosen.mechanism == "staircase"
+
+
+@pytest.mark.parametrize(
+    ("values", "higher", "expected"),
+    [
+        ({"a": 1.0, "b": 0.9995}, False, ("a", "b")),
+        ({"a": 1.0, "b": 0.9985}, False, ("b", "b")),
+        ({"a": 1.0, "b": 0.9994, "c": 0.9988}, False, ("b", "c")),  # a ties with b, and b with c, but a not with c
+        ({"a": None, "b": 3.0, "c": 3.0}, False, ("b", "b")),
+        ({"a": 0.5, "b": 0.5004}, True, ("a", "b")),
+        ({"a": 0.999, "b": 0.9994}, True, ("b", "b")),
+        ({"a": 0.0, "b": 0.0}, False, ("a", "a")),
+    ],
+    ids=str,
+)
+def test_the_simplest_of_those_that_tie_with_the_best(
+    values: dict[str, float | None], higher: bool, expected: tuple[str, str]
+) -> None:
+    assert preferred(values, higher) == expected
 
 
 def test_noise_falls_as_the_budget_grows() -> None:
@@ -248,7 +287,7 @@ def test_a_planner_never_returns_what_the_second_route_contradicts(monkeypatch: 
     monkeypatch.setitem(additive.CANDIDATES, "laplace", boasting)
     for name in ("laplace", "auto"):
         with pytest.raises(JobFailed, match="its formula claims"):
-            plan(epsilon=1, sensitivity=1, metric="l1", mechanism=name, granularity=1)
+            plan(epsilon=1.2345, sensitivity=1, metric="l1", mechanism=name, granularity=1)
 
 
 # Plans as objects and as text
@@ -269,6 +308,18 @@ def test_plans_are_frozen_small_and_exact(example: Plan) -> None:
     assert back.seconds == example.seconds
     assert hash(back) == hash(example)
     assert back.build() == example.build() == Staircase(**example.parameters)
+
+
+@pytest.mark.parametrize("mechanism", ["r2dp", "r2dp-gamma", "r2dp-ensemble", "r2dp-gaussian"])
+def test_plans_of_random_scales_travel_light(mechanism: str) -> None:
+    """Below 64 KiB by far, although their noise has hundreds of atoms; exact as text."""
+    delta = 1e-6 if mechanism == "r2dp-gaussian" else 0.0
+    chosen = plan(epsilon=6, sensitivity=1, metric="l1", mechanism=mechanism, delta=delta)
+    assert len(pickle.dumps(chosen)) < 4096
+    back = Plan.from_json(chosen.to_json())
+    assert back == chosen == pickle.loads(pickle.dumps(chosen))
+    first, second = (each.build().log_mass(np.arange(0, 2**24, 2**16)) for each in (chosen, back))
+    assert np.array_equal(first, second)
 
 
 def test_json_has_what_scripts_rely_on(example: Plan) -> None:
@@ -295,6 +346,22 @@ def test_changed_or_foreign_text_is_refused(example: Plan) -> None:
     for text in ("", "[]", "{}", "null", json.dumps({**content, "more": 1}), json.dumps({"plan_id": "x"})):
         with pytest.raises(InvalidInput, match="plan must be"):
             Plan.from_json(text)
+
+
+@pytest.mark.parametrize(
+    "metric", ["l1", {"lp": 3}, USEFUL, {"relative_entropy": {"prior": [50, 30, 2]}}, CustomLoss(np.abs)], ids=str
+)
+def test_the_same_question_is_answered_at_once(metric: Any) -> None:
+    """At most 5 ms (the best of 20: the machine may be busy), and nobody can spoil the answer of the next one."""
+    arguments: dict[str, Any] = {"epsilon": 6, "sensitivity": 1, "metric": metric, "mechanism": "r2dp"}
+    first = plan(**arguments)
+    kept = first.to_json()
+    first.alternatives.clear()
+    first.parameters.clear()
+    again = [plan(**arguments) for _ in range(20)]
+    assert min(each.seconds for each in again) < 0.005
+    assert {each.plan_id for each in again} == {json.loads(kept)["plan_id"]}
+    assert again[0].build().loss(again[0].integer_sensitivity) <= 6
 
 
 def test_planning_is_fast_and_needs_no_spark() -> None:
