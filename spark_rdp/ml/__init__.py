@@ -1,0 +1,7 @@
+"""Estimators of ``pyspark.ml`` whose statistics are released with differential privacy."""
+
+from __future__ import annotations
+
+from spark_rdp.ml.naive_bayes import PrivateNaiveBayes, PrivateNaiveBayesModel
+
+__all__ = ["PrivateNaiveBayes", "PrivateNaiveBayesModel"]
