@@ -4,17 +4,12 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Optional
+from typing import Annotated, Optional
 
 import typer
 
-from spark_rdp.cli.terminal import progress, show
+from spark_rdp.cli.terminal import LogJson, progress, report_path, short_path, show
 from spark_rdp.errors import missing
-
-if TYPE_CHECKING:
-    from rich.table import Table
-
-    from spark_rdp.collection import CollectPlan
 
 
 def schema() -> None:
@@ -33,6 +28,7 @@ def collect(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Print the noise of every column and what it costs; read no data.")
     ] = False,
+    log_json: LogJson = False,
     verbose: Annotated[
         bool, typer.Option("--verbose", help="Show what Spark says, and the trace of an error.")
     ] = False,
@@ -40,17 +36,18 @@ def collect(
     """Publish every row with noise of its own; running the same collection again reads back what was published."""
     from spark_rdp.collection import collect_id, plan_collect
     from spark_rdp.queries import CollectQuery
+    from spark_rdp.reporting.collection_table import columns_table
 
     query = CollectQuery.from_yaml(conf)
     if query.source is None:
         raise missing("source", "Say where the rows are.")
     if query.output is None:
         raise missing("output", "Say where the rows are published, for example {format: parquet, path: out}.")
-    identity = collect_id(query, run)
+    identity, page = collect_id(query, run), report_path(query.report, run)
     unit = "row" if query.memoize is None else f"distinct value of {', '.join(query.memoize.by)}"
     if dry_run:
         plan = plan_collect(query)
-        show(_noise_table(plan))
+        show(columns_table(plan))
         typer.echo(f"{identity} would spend epsilon {plan.epsilon:g} on each {unit}. Nothing was read.")
         return
     with progress(f"collecting {query.name}"):
@@ -60,20 +57,11 @@ def collect(
         # A session is started here only to let it speak; without one, what was published needs no Spark.
         spark = session.build(f"spark-rdp {query.name}", verbose=True) if verbose else None
         result = run_collect(None, query, run=run, spark=spark)
-    show(_noise_table(result.plan))
+        if page is not None:
+            result.report(page)
+    show(columns_table(result.plan))
     what = "was published before: nothing was read" if result.already_published else "is published"
     typer.echo(f"{identity} {what}. {result.manifest['rows']:,} rows in {result.folder}")
     typer.echo(f"Spent epsilon {result.plan.epsilon:g} on each {unit}.")
-
-
-def _noise_table(plan: CollectPlan) -> Table:
-    """Which noise every column gets."""
-    from rich.table import Table
-
-    table = Table(title="Noise of one row")
-    for heading in ("column", "epsilon", "mechanism", "metric", "value"):
-        table.add_column(heading, justify="right" if heading in ("epsilon", "value") else "left")
-    for name, item in plan.columns.items():
-        metric = item.metric if isinstance(item.metric, str) else next(iter(item.metric))
-        table.add_row(name, f"{item.epsilon:g}", item.mechanism, metric, f"{item.metric_value:.4g}")
-    return table
+    if page is not None:
+        typer.echo(f"Report: {short_path(page)}")

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from spark_rdp.queries.collect import CollectQuery, Memoize, NoisedColumn
+from spark_rdp.queries.cells import Box, CategoryColumn, CellColumn, PlaceColumn
+from spark_rdp.queries.collect import AnyColumn, CollectQuery, Memoize, NoisedColumn, Sharing
+from spark_rdp.queries.estimate import EstimatedColumn, EstimateQuery
 from spark_rdp.queries.keys import KeyBins, KeyDomain, KeyFile, KeyRange, KeyValue, Listed, Selected
 from spark_rdp.queries.measures import (
     AnyMeasure,
@@ -19,10 +21,16 @@ from spark_rdp.queries.release import ROW, LedgerRef, Output, Privacy, ReleaseQu
 
 __all__ = [
     "ROW",
+    "AnyColumn",
     "AnyMeasure",
+    "Box",
+    "CategoryColumn",
+    "CellColumn",
     "CollectQuery",
     "Count",
     "CountUnits",
+    "EstimateQuery",
+    "EstimatedColumn",
     "Histogram",
     "KeyBins",
     "KeyDomain",
@@ -37,10 +45,12 @@ __all__ = [
     "NoisedColumn",
     "NoisedMeasure",
     "Output",
+    "PlaceColumn",
     "Privacy",
     "Quantile",
     "ReleaseQuery",
     "Selected",
+    "Sharing",
     "Source",
     "Sum",
     "check_id",

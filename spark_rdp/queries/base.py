@@ -28,6 +28,8 @@ GENERIC_REMEDY = "`spark-rdp schema release` lists what every key accepts."
 LONGEST_ECHO = 100
 _HERE = "\0"
 _MAPPING = "a mapping of keys to values"
+#: Tags of a choice that no key of the data names begin with this.
+TAG = "kind:"
 #: How findings of pydantic itself are worded, by their type.
 _CONSTRAINTS = {
     "string_type": "a text",
@@ -75,7 +77,7 @@ def _path(loc: tuple[int | str, ...], given: Any) -> str:
     """The location of an error as the user would write it; the tag of a choice is not part of it."""
     path, indexed = "", False
     for part in loc:
-        if indexed and isinstance(given, Mapping) and given.get("type") == part:
+        if indexed and isinstance(given, Mapping) and (given.get("type") == part or str(part).startswith(TAG)):
             indexed = False
             continue
         indexed = isinstance(part, int)
@@ -175,5 +177,13 @@ Bound = Annotated[float, BeforeValidator(_checked(domains.BOUND)), _schema(domai
 Weight = Annotated[float, BeforeValidator(_checked(domains.WEIGHT)), _schema(domains.WEIGHT)]
 Granularity = Annotated[float, BeforeValidator(_checked(domains.GRANULARITY)), _schema(domains.GRANULARITY)]
 Level = Annotated[float, BeforeValidator(_checked(domains.LEVEL)), _schema(domains.LEVEL)]
+Confidence = Annotated[float, BeforeValidator(_checked(domains.CONFIDENCE)), _schema(domains.CONFIDENCE)]
+HistogramBins = Annotated[int, BeforeValidator(_checked(domains.HISTOGRAM_BINS)), _schema(domains.HISTOGRAM_BINS)]
+Element = Annotated[int, BeforeValidator(_checked(domains.ELEMENT)), _schema(domains.ELEMENT)]
+RowsPerUnit = Annotated[int, BeforeValidator(_checked(domains.ROWS_PER_UNIT)), _schema(domains.ROWS_PER_UNIT)]
+Length = Annotated[int, BeforeValidator(_checked(domains.LENGTH)), _schema(domains.LENGTH)]
 MaxGroups = Annotated[int, BeforeValidator(_checked(domains.MAX_GROUPS)), _schema(domains.MAX_GROUPS)]
+Maximum = Annotated[int, BeforeValidator(_checked(domains.MAXIMUM)), _schema(domains.MAXIMUM)]
 MaxPerGroup = Annotated[int, BeforeValidator(_checked(domains.MAX_PER_GROUP)), _schema(domains.MAX_PER_GROUP)]
+Periods = Annotated[int, BeforeValidator(_checked(domains.WINDOW)), _schema(domains.WINDOW)]
+MaxDegree = Annotated[int, BeforeValidator(_checked(domains.MAX_DEGREE)), _schema(domains.MAX_DEGREE)]

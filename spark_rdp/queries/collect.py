@@ -2,32 +2,29 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
-import os
 from collections.abc import Iterator, Mapping
-from typing import Annotated, Any, Literal
+from dataclasses import dataclass
+from typing import Annotated, Any, ClassVar, Literal, Union
 
-from pydantic import BeforeValidator, Field, WithJsonSchema, model_validator
-from pydantic.json_schema import DEFAULT_REF_TEMPLATE
+from pydantic import BeforeValidator, Discriminator, Field, Tag, WithJsonSchema, model_validator
 
-from spark_rdp.domains import SENSITIVITY
+from spark_rdp.domains import EPSILON, SAMPLE, SENSITIVITY
 from spark_rdp.errors import InvalidInput
-from spark_rdp.planning.local import AUTO, candidates
+from spark_rdp.planning.local import AUTO, names
 from spark_rdp.planning.local_metrics import AVERAGE, LocalMetric
-from spark_rdp.queries.base import Bound, Epsilon, Refused, Strict, refuse
+from spark_rdp.queries.base import TAG, Bound, Epsilon, Length, Refused, Strict, refuse
+from spark_rdp.queries.cells import CategoryColumn, PlaceColumn
 from spark_rdp.queries.measures import NEVER_INFERRED, TWO_BOUNDS, Column
-from spark_rdp.queries.reading import read_yaml
-from spark_rdp.queries.release import Output, Source, _plain, check_id, identity
+from spark_rdp.queries.query import Query
+from spark_rdp.queries.release import Output, Source, Text, check_id
 
 #: Ranges narrower than this share of their bounds hold too few doubles to be told apart.
 _NARROWEST = 1e-9
 
 
 def _mechanism(given: Any) -> Any:
-    names = [AUTO, *candidates()]
-    if not isinstance(given, str) or given not in names:
-        raise refuse("", f"one of {', '.join(names)}", given, f"`{AUTO}` takes the best one for the metric.")
+    if not isinstance(given, str) or given not in names():
+        raise refuse("", f"one of {', '.join(names())}", given, f"`{AUTO}` takes the best one for the metric.")
     return given
 
 
@@ -39,33 +36,80 @@ def _secret(given: Any) -> Any:
     return given
 
 
+def _sample(given: Any) -> Any:
+    if given == AUTO:
+        return given
+    try:
+        return SAMPLE.named("").check(given)
+    except InvalidInput as failure:
+        raise Refused("", str(failure)) from None
+
+
 def _listed(given: Any) -> Any:
     return (given,) if isinstance(given, str) else given
 
 
 LocalMechanism = Annotated[str, BeforeValidator(_mechanism)]
+Sample = Annotated[
+    Any,
+    BeforeValidator(_sample),
+    WithJsonSchema({"anyOf": [{"const": AUTO}, {"type": "integer", "minimum": 1, "maximum": SAMPLE.upper}]}),
+]
 SecretPlace = Annotated[str, BeforeValidator(_secret), WithJsonSchema({"type": "string", "pattern": "^(env|file):.+"})]
 MetricSpec = Annotated[Any, WithJsonSchema({"anyOf": [{"type": "string"}, {"type": "object"}]})]
 
 
+@dataclass(frozen=True)
+class Sharing:
+    """Values of one row that share one budget.
+
+    Attributes:
+        places: Which columns, by their place in the query.
+        epsilon: The budget.
+        sample: How many of the values a row reports, or ``auto``.
+        where: The key of the sample, for messages.
+    """
+
+    places: tuple[int, ...]
+    epsilon: float
+    sample: int | str
+    where: str
+
+
 class NoisedColumn(Strict):
-    """A column of numbers, dates or times; each value is published with noise.
+    """A column of numbers, dates or times, or of arrays of them; each value is published with noise.
 
     Args:
         column: The column. A date counts in days, a time in seconds, both since 1970-01-01 UTC.
         lower, upper: The range of the values; every value of it is hidden among all others.
-        epsilon: The budget of one report of this column.
+        epsilon: The budget of one report of this column; without it, the column shares the epsilon of the query.
+        length: The column holds arrays of this many elements, which share its budget, each noised on its own.
+        sample: For arrays with a budget of their own: how many elements a row reports (see `CollectQuery`).
         mechanism: ``auto`` or the name of a mechanism.
         metric: The error to keep small: ``average-variance``, ``worst-variance``, ``center-variance``,
             ``{prior-variance: {edges: [...], weights: [...]}}`` or ``{usefulness: gamma}``.
     """
 
+    kind: ClassVar[str] = "number"
+
     column: Column = Field(description="Name the column of the values.")
     lower: Bound = Field(description=NEVER_INFERRED)
     upper: Bound = Field(description=NEVER_INFERRED)
-    epsilon: Epsilon = Field(description="Each column has a budget of its own; common choices lie between 0.1 and 10.")
+    epsilon: Epsilon | None = None
+    length: Length | None = None
+    sample: Sample | None = None
     mechanism: LocalMechanism = AUTO
     metric: MetricSpec = AVERAGE
+
+    @property
+    def values(self) -> int:
+        """How many values a row has in this column."""
+        return self.length or 1
+
+    @property
+    def sources(self) -> Mapping[str, str]:
+        """The columns of the source the values are made of, and their keys."""
+        return {self.column: "column"}
 
     @model_validator(mode="after")
     def _checked(self) -> NoisedColumn:
@@ -82,13 +126,35 @@ class NoisedColumn(Strict):
         except InvalidInput as failure:
             text = str(failure)
             raise Refused("metric", text[len("metric") :] if text.startswith("metric ") else f": {text}") from None
+        if self.sample is not None and (self.length is None or self.epsilon is None):
+            remedy = "The columns without an epsilon of their own share the `sample` of the query."
+            raise Refused("sample", f" is for arrays that have an epsilon of their own. {remedy}")
         return self
 
 
-class Memoize(Strict):
-    """Who gets the same noise for the same value, for ever: as long as secret, name, column and its plan stay the same.
+def _kind(given: Any) -> str:
+    """The kind of a column by the keys that only columns of this kind have."""
+    kinds = (PlaceColumn, CategoryColumn)
+    found = [one.kind for one in kinds if isinstance(given, one) or (isinstance(given, Mapping) and one.kind in given)]
+    return TAG + (found[0] if found else NoisedColumn.kind)
 
-    A plan made by another version of the package, or with other settings, may be another plan.
+
+#: Told apart by ``grid`` and ``categories``.
+AnyColumn = Annotated[
+    Union[  # noqa: UP007 (evaluated at run time, on Python 3.10 too)
+        Annotated[NoisedColumn, Tag("kind:number")],
+        Annotated[PlaceColumn, Tag("kind:grid")],
+        Annotated[CategoryColumn, Tag("kind:categories")],
+    ],
+    Discriminator(_kind),
+]
+
+
+class Memoize(Strict):
+    """Who gets the same noise for the same value, for ever: as long as secret, name, column and its noise are the same.
+
+    The planner of another version of the package, or other settings, may choose another noise (``stream`` in the
+    manifest), which draws and spends anew; a run beside earlier ones of the same name is then refused.
 
     Args:
         by: One column or several that name the device or person.
@@ -99,7 +165,7 @@ class Memoize(Strict):
     )
 
 
-class CollectQuery(Strict):
+class CollectQuery(Query):
     """A local collection: every row is published with noise of its own, at once, before anybody looks at it.
 
     Args:
@@ -108,45 +174,41 @@ class CollectQuery(Strict):
         row_key: Columns that name a row: no two rows share all of them. Two rows that do, and have one value, get one
             noise, which shows that their values are equal.
         columns: What is published with noise.
+        epsilon: One budget for all columns that have none of their own.
+        sample: How many values of those columns a row reports, each with an equal part of the budget: ``auto`` for the
+            least variance, or a number; all of them is a plain split. Which ones is drawn for each row, never decided
+            by data. The others are published as a constant, and the reports are scaled so that means stay unbiased.
         invalid: What is done with a value out of range: ``clamp`` moves it into the range, ``error`` stops the job,
-            which tells that there was one.
+            which tells that there was one. An array that is too long is cut, one that is too short has missing
+            elements; with ``error`` both stop the job.
         null_policy: What stands for a null or NaN: ``midpoint`` the middle of the range, noised like any value, so
             that nobody sees who has none; ``drop`` leaves the row out and ``error`` stops the job, which both tell.
         keep: Columns published as they are. Every other column is dropped.
         memoize: Draw the noise per device and value instead of per row.
         secret: Where the persistent secret is, ``env:NAME`` or ``file:PATH``; without one, noise is drawn anew at
             every call.
-        output: Where the collection is published.
+        output, report: Where the collection and its report go.
 
     Raises:
         InvalidInput: One sentence that names the full path of the first key that cannot be used.
     """
 
+    _WHERE: ClassVar[tuple[str, ...]] = ("output", "secret", "report")
+
     kind: Literal["collect"] = "collect"
     name: Annotated[str, BeforeValidator(check_id)] = Field(description="Name the collection.")
     source: Source | None = None
     row_key: tuple[Column, ...] = ()
-    columns: Annotated[tuple[NoisedColumn, ...], Field(min_length=1)] = Field(description="List what to publish.")
+    columns: Annotated[tuple[AnyColumn, ...], Field(min_length=1)] = Field(description="List what to publish.")
+    epsilon: Epsilon | None = None
+    sample: Sample | None = None
     invalid: Literal["clamp", "error"] = "clamp"
     null_policy: Literal["midpoint", "drop", "error"] = "midpoint"
     keep: tuple[Column, ...] = ()
     memoize: Memoize | None = None
     secret: SecretPlace | None = None
     output: Output | None = None
-
-    @classmethod
-    def from_yaml(cls, path: str | os.PathLike[str]) -> CollectQuery:
-        """Read a query file.
-
-        Raises:
-            InvalidInput: The file cannot be read, or one sentence about the first key that cannot be used.
-        """
-        return cls.of(read_yaml(path))
-
-    @classmethod
-    def schema(cls, by_alias: bool = True, ref_template: str = DEFAULT_REF_TEMPLATE) -> dict[str, Any]:
-        """The JSON schema of a query file."""
-        return cls.model_json_schema(by_alias=by_alias, ref_template=ref_template)
+    report: Text | None = None
 
     @property
     def noise_key(self) -> tuple[str, ...]:
@@ -157,8 +219,22 @@ class CollectQuery(Strict):
     def used_columns(self) -> Mapping[str, str]:
         """Each column the query reads, and the key that names it."""
         named = [*self._named("row_key" if self.memoize is None else "memoize.by", self.noise_key)]
-        named += [(item.column, f"columns[{place}].column") for place, item in enumerate(self.columns)]
+        for place, item in enumerate(self.columns):
+            named += [(source, f"columns[{place}].{key}") for source, key in item.sources.items()]
         return dict([*named, *self._named("keep", self.keep)])
+
+    @property
+    def sharings(self) -> tuple[Sharing, ...]:
+        """The budgets: that of the query and of each column with one of its own, in the order of their first column."""
+        found: list[Sharing] = []
+        common = tuple(place for place, item in enumerate(self.columns) if item.epsilon is None)
+        for place, item in enumerate(self.columns):
+            if item.epsilon is not None:
+                found.append(Sharing((place,), item.epsilon, item.sample or AUTO, f"columns[{place}].sample"))
+            elif place == common[0]:
+                assert self.epsilon is not None
+                found.append(Sharing(common, self.epsilon, self.sample or AUTO, "sample"))
+        return tuple(found)
 
     @staticmethod
     def _named(key: str, columns: tuple[str, ...]) -> Iterator[tuple[str, str]]:
@@ -170,6 +246,7 @@ class CollectQuery(Strict):
             raise Refused(
                 "row_key", " must be given. Name the columns that name a row, for example [device, event_id]."
             )
+        self._check_budgets()
         published: set[str] = set()
         named = [(item.column, f"columns[{place}].column") for place, item in enumerate(self.columns)]
         for column, where in [*named, *self._named("keep", self.keep)]:
@@ -177,7 +254,11 @@ class CollectQuery(Strict):
                 remedy = "Rename one with source.derive; a value that is noised is never published in clear."
                 raise refuse(where, "different from every other published column", column, remedy)
             published.add(column.casefold())
-        noised = {column.casefold() for column, _ in named}
+        noised = {source.casefold() for item in self.columns for source in item.sources}
+        for column, where in self._named("keep", self.keep):
+            if column.casefold() in noised:
+                remedy = "A value that is noised is never published in clear."
+                raise refuse(where, "a column that is not noised", column, remedy)
         by = self.memoize.by if self.memoize else ()
         for column, where in [*self._named("row_key", self.row_key), *self._named("memoize.by", by)]:
             if column.casefold() in noised:
@@ -185,15 +266,17 @@ class CollectQuery(Strict):
                 raise refuse(where, "a column that is not noised", column, remedy)
         return self
 
-    def describe(self) -> dict[str, Any]:
-        """The query as JSON, for manifests, with passwords masked."""
-        plain: dict[str, Any] = _plain(self.model_dump(mode="python", by_alias=True, exclude_none=True))
-        return plain
-
-    def digest(self) -> str:
-        """SHA-256 (hex) of all that determines what is published, but for where it goes and where the secret is."""
-        content = identity(self.model_dump(mode="python", by_alias=True, exclude_none=True), "output", "secret")
-        if self.source is not None:  # definitions build on each other: their order counts
-            content["source"]["derive"] = list(content["source"]["derive"].items())
-        text = json.dumps(content, sort_keys=True, separators=(",", ":"), allow_nan=False)
-        return hashlib.sha256(text.encode()).hexdigest()
+    def _check_budgets(self) -> None:
+        alone = [place for place, item in enumerate(self.columns) if item.epsilon is None]
+        if self.epsilon is None and alone:
+            remedy = "Each column has a budget of its own, or shares the `epsilon` of the query."
+            raise Refused(f"columns[{alone[0]}].epsilon", f" must be given ({EPSILON.constraint}). {remedy}")
+        if not alone:
+            for key in ("epsilon", "sample"):
+                if getattr(self, key) is not None:
+                    raise Refused(key, " is for columns without an epsilon of their own; there is none. Remove it.")
+        for sharing in self.sharings:
+            values = sum(self.columns[place].values for place in sharing.places)
+            if sharing.sample != AUTO and int(sharing.sample) > values:
+                remedy = "A row cannot report more values than it has."
+                raise refuse(sharing.where, f"at most {values}", sharing.sample, remedy)

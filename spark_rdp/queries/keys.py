@@ -18,7 +18,7 @@ from spark_rdp.queries.base import Bound, Delta, Refused, Strict, join, refuse, 
 KeyValue = str | int | bool | datetime.date | None
 
 #: A release has at most this many declared groups.
-MOST_KEYS = 1_000_000
+MOST_KEYS = 2**20
 #: A histogram, or a binned key, has at most this many edges.
 MOST_EDGES = 100_001
 _LONG = 2**63

@@ -21,11 +21,13 @@ from spark_rdp.lattice import Lattice
 from spark_rdp.metrics import Metric
 from spark_rdp.planning import additive
 from spark_rdp.planning import selection as selecting
-from spark_rdp.queries.base import Bound, Granularity, Level, MaxPerGroup, Refused, Strict, Weight, refuse
+from spark_rdp.queries.base import Bound, Granularity, Level, Maximum, MaxPerGroup, Refused, Strict, Weight, refuse
 from spark_rdp.queries.keys import MOST_EDGES, Edges
 
 #: The smallest bound, and half-width of two bounds, whose lattice is still within the domain of a granularity.
 FINEST = 1e-90
+#: Geometric noise moved into the declared range of a count.
+TRUNCATED = "truncated-geometric"
 NEVER_INFERRED = "Bounds are never read from the data: give a number that holds without looking at it."
 
 TWO_BOUNDS = "Give two different bounds, the smaller one first."
@@ -39,6 +41,10 @@ def _mechanism(given: Any) -> Any:
     if not isinstance(given, str) or given not in additive.names():
         raise refuse("", f"one of {', '.join(additive.names())}", given, "`auto` takes the best one for the metric.")
     return given
+
+
+def _count_mechanism(given: Any) -> Any:
+    return given if given == TRUNCATED else _mechanism(given)
 
 
 def _selector(given: Any) -> Any:
@@ -76,6 +82,7 @@ MetricSpec = Annotated[
     WithJsonSchema({"anyOf": [{"type": "string"}, {"type": "object"}]}),
 ]
 Mechanism = Annotated[str, BeforeValidator(_mechanism)]
+CountMechanism = Annotated[str, BeforeValidator(_count_mechanism)]
 SelectionMechanism = Annotated[str, BeforeValidator(_selector)]
 QuantileLevel = Annotated[Level, AfterValidator(_level)]
 Name = Annotated[str, BeforeValidator(_name)]
@@ -118,6 +125,11 @@ class NoisedMeasure(Measure):
     granularity: PowerOfTwo | None = None
 
     @property
+    def noise(self) -> str:
+        """The name of the mechanism the noise is planned with."""
+        return self.mechanism
+
+    @property
     def needs_delta(self) -> bool:
         """Whether Gaussian noise was asked for."""
         return self.mechanism in additive.NEED_DELTA
@@ -129,22 +141,44 @@ class NoisedMeasure(Measure):
         return self
 
 
-class Count(NoisedMeasure):
+class _Counted(NoisedMeasure):
+    """What counts share.
+
+    Args:
+        maximum: A declared most; published counts and their intervals are moved into 0 to ``maximum``.
+        mechanism: As everywhere, or ``truncated-geometric``: geometric noise, moved into 0 to ``maximum``, the
+            tight-constraints mechanism of the counts there can be.
+    """
+
+    whole: ClassVar[bool] = True
+    maximum: Maximum | None = None
+    mechanism: CountMechanism = "auto"
+
+    @property
+    def noise(self) -> str:
+        return "laplace" if self.mechanism == TRUNCATED else self.mechanism
+
+    @model_validator(mode="after")
+    def _with_maximum(self) -> _Counted:
+        if self.mechanism == TRUNCATED and self.maximum is None:
+            raise refuse("maximum", f"given with {TRUNCATED}", None, "Declare the most a count can be.")
+        return self
+
+
+class Count(_Counted):
     """The number of rows, or of rows where ``column`` is not null.
 
     A unit counts at most ``max_per_group`` times in a group.
     """
 
-    whole: ClassVar[bool] = True
     type: Literal["count"] = "count"
     column: Column | None = None
     max_per_group: MaxPerGroup | None = None
 
 
-class CountUnits(NoisedMeasure):
+class CountUnits(_Counted):
     """The number of privacy units with at least one row in the group."""
 
-    whole: ClassVar[bool] = True
     type: Literal["count_units"] = "count_units"
 
 

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import datetime
-import hashlib
-import json
 import math
 import os
 import re
@@ -12,17 +9,14 @@ from collections.abc import Sequence
 from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, model_validator
-from pydantic.json_schema import DEFAULT_REF_TEMPLATE
 
 from spark_rdp.queries.base import Delta, Epsilon, MaxGroups, Strict, refuse
 from spark_rdp.queries.keys import GroupBy, Selected
 from spark_rdp.queries.measures import AnyMeasure, Count, Histogram, Mean, Quantile
-from spark_rdp.queries.reading import read_yaml
+from spark_rdp.queries.query import Query
 
 #: The privacy unit when every row is protected by itself.
 ROW = "row"
-_SECRET_KEY = re.compile(r"pass(word|wd|phrase)?|pwd|secret|token|credential|key", re.IGNORECASE)
-_SECRET_PART = re.compile(r"(?i)((?:password|passwd|pwd|secret|token|sig|accesskey)=)[^&;\s]+|(://[^/@:\s]*):[^/@\s]+@")
 _ID_RULE = "at most 128 letters, digits, dots, dashes and underscores, the first a letter or digit"
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 
@@ -131,13 +125,20 @@ class Output(Strict):
 
 
 class LedgerRef(Strict):
-    """The ledger that is charged, and the data set the charge counts against."""
+    """The ledger that is charged, and the data set the charge counts against.
+
+    Args:
+        url: A SQLite file or a PostgreSQL server.
+        dataset: Two queries about overlapping data name the same one; nothing can find that out for you.
+        fingerprint: What the data set is, if its budget was opened with one: a path, or a table with its version.
+    """
 
     url: Text = Field(description='For example "sqlite:///budget.db".')
     dataset: Text = Field(description="Name the data set as in `spark-rdp ledger create`.")
+    fingerprint: Text | None = None
 
 
-class ReleaseQuery(Strict):
+class ReleaseQuery(Query):
     """A release of statistics per group.
 
     Args:
@@ -161,20 +162,6 @@ class ReleaseQuery(Strict):
     output: Output | None = None
     ledger: LedgerRef | None = None
     report: Text | None = None
-
-    @classmethod
-    def from_yaml(cls, path: str | os.PathLike[str]) -> ReleaseQuery:
-        """Read a query file.
-
-        Raises:
-            InvalidInput: The file cannot be read, or one sentence about the first key that cannot be used.
-        """
-        return cls.of(read_yaml(path))
-
-    @classmethod
-    def schema(cls, by_alias: bool = True, ref_template: str = DEFAULT_REF_TEMPLATE) -> dict[str, Any]:
-        """The JSON schema of a query file."""
-        return cls.model_json_schema(by_alias=by_alias, ref_template=ref_template)
 
     @property
     def selects(self) -> Selected | None:
@@ -269,48 +256,8 @@ class ReleaseQuery(Strict):
             constraint = f"above group_by.delta ({selection.delta!r}), {needs}"
             raise refuse("privacy.delta", constraint, delta, "Noise and selection share it.")
 
-    def describe(self) -> dict[str, Any]:
-        """The query as JSON, for manifests and reports, with passwords masked."""
-        described = self.model_dump(mode="python", by_alias=True, exclude_none=True)
-        plain: dict[str, Any] = _plain(described)
-        return plain
-
-    def digest(self) -> str:
-        """SHA-256 (hex) of all that determines the released values: not of output, ledger, report and passwords."""
-        content = identity(
-            self.model_dump(mode="python", by_alias=True, exclude_none=True), "output", "ledger", "report"
-        )
-        # Where the order of keys counts - of columns, and of definitions that build on each other - it is kept.
-        if self.group_by is not None and self.selects is None:
+    def _identity(self) -> dict[str, Any]:
+        content = super()._identity()
+        if self.group_by is not None and self.selects is None:  # the order of columns counts
             content["group_by"] = list(content["group_by"].items())
-        if self.source is not None:
-            content["source"]["derive"] = list(content["source"]["derive"].items())
-        text = json.dumps(content, sort_keys=True, separators=(",", ":"), allow_nan=False)
-        return hashlib.sha256(text.encode()).hexdigest()
-
-
-def identity(described: dict[str, Any], *without: str) -> dict[str, Any]:
-    """What tells one query from another, as JSON: everything but the keys ``without``, and passwords.
-
-    Passwords are looked for where a source has them only, in its options and paths: what looks like one in an
-    expression or a key counts.
-    """
-    content = {key: _plain(value, mask=False) for key, value in described.items() if key not in (*without, "source")}
-    if "source" in described:
-        source = described["source"]
-        content["source"] = {name: _plain(item, name, name in ("options", "path")) for name, item in source.items()}
-    return content
-
-
-def _plain(value: Any, key: str = "", mask: bool = True) -> Any:
-    """A value as JSON; dates are marked, so that a date is never taken for the same text."""
-    if isinstance(value, dict):
-        secret = {name for name in value if key == "options" and _SECRET_KEY.search(str(name))}
-        return {str(name): "***" if name in secret else _plain(item, str(name), mask) for name, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_plain(item, key, mask) for item in value]
-    if isinstance(value, datetime.date):
-        return {"date": value.isoformat()}
-    if isinstance(value, str) and mask:
-        return _SECRET_PART.sub(lambda m: f"{m[1]}***" if m[1] else f"{m[2]}:***@", value)
-    return value
+        return content

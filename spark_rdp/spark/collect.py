@@ -6,32 +6,36 @@ value (see :mod:`spark_rdp.randomness`): retries, speculation, two actions and a
 
 from __future__ import annotations
 
-import platform
+import json
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
-import pyspark
-
-from spark_rdp import __version__
 from spark_rdp.collection import CollectPlan, collect_id, plan_collect
-from spark_rdp.errors import invalid, missing
+from spark_rdp.errors import InvalidInput, invalid, missing
+from spark_rdp.folders import MANIFEST, Manifest, output_folder
 from spark_rdp.planning.plan import Plan
-from spark_rdp.publishing import DATA_FILES, Manifest, publish_folder
+from spark_rdp.publishing import publish_folder
 from spark_rdp.queries import CollectQuery
 from spark_rdp.randomness import SECRET_BYTES, load_secret, new_secret
-from spark_rdp.spark import io, session
+from spark_rdp.spark import io
 from spark_rdp.spark.failures import worded
-from spark_rdp.spark.local_noise import noised
-from spark_rdp.spark.release import output_folder
+from spark_rdp.spark.job import Job
+from spark_rdp.spark.local_noise import Located, located, noised
+from spark_rdp.stages import reached_stage
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
+
+EVERY_ROW = "each row; a person with several rows spends it with each of them"
+EVERY_VALUE = (
+    "each distinct value of one unit, however often it is reported: its column's epsilon, under one secret, name and "
+    "stream (plan.columns.stream). Another stream, as after a change of the column or of the planner, draws and "
+    "spends anew"
+)
 
 
 @dataclass(frozen=True)
@@ -55,18 +59,31 @@ class Collection:
 
     @property
     def plans(self) -> dict[str, Plan]:
-        """The noise plan of every noised column."""
-        return dict(self.plan.columns)
+        """The noise of one report of every noised column."""
+        return {name: item.plan for name, item in self.plan.columns.items()}
 
     @cached_property
     def df(self) -> DataFrame:
-        """The kept columns and the noised ones (DOUBLE, never null), in the order of the source.
+        """The kept columns and then the noised ones, in the order of the query: DOUBLE or arrays of it, never null.
 
         Read from what was published. Without ``query.output`` it is as lazy as the source: every action computes the
         same noise for the same row and value again.
         """
         with worded():
             return self._frame()
+
+    def report(self, path: str | Path | None = None) -> Path:
+        """Write the HTML page that explains the collection; it holds no published value.
+
+        Args:
+            path: Where to; by default ``report.html`` in the folder of the collection.
+        """
+        from spark_rdp.reporting.collection_page import write_collection
+
+        if path is None and self.folder is None:
+            raise missing("path", "The collection was not written to a folder, so say where its report goes.")
+        target = Path(path) if path is not None else self.folder / "report.html"  # type: ignore[operator]
+        return write_collection(self.manifest, target)
 
 
 def collect(
@@ -99,12 +116,19 @@ def collect(
     if isinstance(secret, bytes) and len(secret) != SECRET_BYTES:
         raise invalid("secret", f"{SECRET_BYTES} bytes", f"{len(secret)} bytes", "Use secrets.token_bytes(32).")
     identity, plan = collect_id(query, run), plan_collect(query)
+    reached_stage("planned", identity, query_digest=plan.query_digest, epsilon_per_report=plan.epsilon)
     job = _Job(df, query, plan, run, secret, spark)
     if query.output is None:
         facts = {**job.manifest(), "release_id": identity, "query_digest": plan.query_digest}
         return Collection(identity, plan, facts, None, False, lambda: job.frame)
     folder = output_folder(query.output.path, run)
-    done = publish_folder(folder, identity, plan.query_digest, None, job.write, job.manifest)
+
+    def check() -> None:
+        if query.memoize is not None:
+            _check_memoized(folder, query.name, plan)
+        job.manifest()
+
+    done = publish_folder(folder, identity, plan.query_digest, None, job.write, check)
     published = CollectPlan.of_content(done.manifest["plan"])
 
     def read_back() -> DataFrame:
@@ -113,7 +137,29 @@ def collect(
     return Collection(identity, published, done.manifest, folder, done.already_published, read_back)
 
 
-class _Job:
+def _check_memoized(folder: Path, name: str, plan: CollectPlan) -> None:
+    """Refuse to draw memoised noise anew beside an earlier run: both together would tell more than either.
+
+    Raises:
+        InvalidInput: A column has another stream than in a run of this name in the same folder.
+    """
+    for file in sorted(folder.parent.glob(f"*/{MANIFEST}")):
+        try:
+            earlier = json.loads(file.read_text(encoding="utf-8"))
+            memoized = (earlier["kind"], earlier["name"]) == ("collect", name) and earlier["unit"] != "row"
+            streams = {item["column"]: item["stream"] for item in earlier["plan"]["columns"]} if memoized else {}
+        except (OSError, ValueError, KeyError, TypeError):
+            continue  # no collection
+        for column, stream in streams.items():
+            if column in plan.columns and plan.columns[column].stream != stream:
+                raise InvalidInput(
+                    f"The noise of {column} must stay that of {file.parent.name}, because it is memoised; its plan has "
+                    "changed, so it would be drawn anew. Restore settings and version, or collect under another name, "
+                    "which spends the budget of every value again."
+                )
+
+
+class _Job(Job):
     """One attempt to compute a collection."""
 
     def __init__(
@@ -125,44 +171,25 @@ class _Job:
         secret: bytes | str | None,
         spark: SparkSession | None,
     ) -> None:
-        self._df = df
+        super().__init__(df, query.source, query.name, spark)
         self._query = query
         self._plan = plan
         self._run = run
         self._secret = secret
-        self._spark = spark
-
-    def session(self) -> SparkSession:
-        """The session; built only when something needs Spark."""
-        if self._spark is None:
-            self._spark = (
-                self._df.sparkSession if self._df is not None else session.build(f"spark-rdp {self._query.name}")
-            )
-        return self._spark
 
     @cached_property
-    def frame(self) -> DataFrame:
-        """The noised frame. No row is read yet."""
+    def _source(self) -> Located:
+        with worded():
+            return located(self.rows(), self._query)
+
+    def _public(self) -> DataFrame:
         place = self._query.secret if self._secret is None else self._secret
         secret = new_secret() if place is None else place if isinstance(place, bytes) else load_secret(place)
-        with worded():
-            rows = self._df
-            if rows is None:
-                assert self._query.source is not None
-                rows = io.read(self.session(), self._query.source)
-            return noised(rows, self._query, self._plan, secret)
+        return noised(self._source, self._query, self._plan, secret)
 
-    def write(self, folder: Path) -> Manifest:
-        """Compute the collection into a new folder."""
-        with worded():
-            io.write(self.frame, folder)
-        rows = sum(pq.read_metadata(file).num_rows for file in folder.glob(DATA_FILES))
-        return {**self.manifest(), "rows": rows}
-
-    def manifest(self) -> Manifest:
-        """All that an estimate needs, from schemas alone. It never holds data or secrets."""
+    def _facts(self) -> Manifest:
+        """All that an estimate needs."""
         query, plan = self._query, self._plan
-        columns = ", ".join(f"{io.quoted(item.name)} {item.dataType.simpleString()}" for item in self.frame.schema)
         return {
             "kind": query.kind,
             "name": query.name,
@@ -174,17 +201,11 @@ class _Job:
             "epsilon": {
                 "total": plan.epsilon,
                 "by_column": {name: item.epsilon for name, item in plan.columns.items()},
-                "covers": "each row"
-                if query.memoize is None
-                else "each distinct value of one unit: its column's epsilon, however often it is reported",
+                "covers": EVERY_ROW if query.memoize is None else EVERY_VALUE,
+            },
+            "policies": {"invalid": query.invalid, "null_policy": query.null_policy},
+            "source_types": {
+                item.column: self._source.kinds[next(iter(item.sources))].simpleString() for item in query.columns
             },
             "persistent_secret": self._secret is not None or query.secret is not None,
-            "columns": columns,
-            "versions": {
-                "spark_rdp": __version__,
-                "pyspark": pyspark.__version__,
-                "numpy": np.__version__,
-                "pyarrow": pa.__version__,
-                "python": platform.python_version(),
-            },
         }

@@ -10,7 +10,7 @@ import contextlib
 import io
 import re
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -61,9 +61,6 @@ def read(spark: SparkSession, source: Source) -> DataFrame:
 def needed(frame: DataFrame, query: ReleaseQuery) -> DataFrame:
     """Only the columns a query uses, named as the query spells them.
 
-    Columns are found by position, so that any name can be used: with dots, with spaces, or differing from another one
-    by case only. A name that is not there as it is spelled may differ by case.
-
     Raises:
         InvalidInput: A column is missing, or its name is not clear.
     """
@@ -73,6 +70,22 @@ def needed(frame: DataFrame, query: ReleaseQuery) -> DataFrame:
         column = getattr(measure, "column", None)
         if column is not None:
             wanted.setdefault(column, f"measures[{place}].column")
+    return columns_of(frame, wanted)
+
+
+def columns_of(frame: DataFrame, wanted: Mapping[str, str]) -> DataFrame:
+    """Some columns, named as they are asked for.
+
+    Columns are found by position, so that any name can be used: with dots, with spaces, or differing from another one
+    by case only. A name that is not there as it is spelled may differ by case.
+
+    Args:
+        frame: Any frame.
+        wanted: Each column, and the key of the query that names it.
+
+    Raises:
+        InvalidInput: A column is missing, or its name is not clear.
+    """
     with _opening():
         places = {name: _place(frame.columns, name, where) for name, where in wanted.items()}
         numbered = frame.toDF(*(f"_{place}" for place in range(len(frame.columns))))

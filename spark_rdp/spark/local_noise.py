@@ -1,4 +1,4 @@
-"""Noise for every row: one vectorised function over the row keys and the values of a batch.
+"""Noise for every row of a frame: one vectorised function over the row keys and the values of a batch.
 
 Values reach the function as doubles: numbers as they are (a whole number above 2**53 is rounded), dates as days and
 times as seconds since 1970-01-01 UTC. It is marked non-deterministic, so that Spark neither copies nor moves it.
@@ -10,11 +10,11 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import pyarrow as pa
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.functions import arrow_udf
 from pyspark.sql.types import (
+    ArrayType,
     BinaryType,
     BooleanType,
     DataType,
@@ -22,6 +22,7 @@ from pyspark.sql.types import (
     DecimalType,
     DoubleType,
     IntegralType,
+    LongType,
     NumericType,
     StringType,
     StructField,
@@ -32,12 +33,12 @@ from pyspark.sql.types import (
 
 from spark_rdp.collection import CollectPlan
 from spark_rdp.digests import RowDigests
-from spark_rdp.errors import InvalidInput, invalid
-from spark_rdp.mechanisms.local import BLOCK, Local
-from spark_rdp.mechanisms.local_build import build_local
-from spark_rdp.queries import CollectQuery
-from spark_rdp.randomness import KeyedBits, stream_key
+from spark_rdp.errors import invalid
+from spark_rdp.queries import AnyColumn, CellColumn, CollectQuery, NoisedColumn
 from spark_rdp.spark import io
+from spark_rdp.spark.cell_noise import CellNoise
+from spark_rdp.spark.cells import cell_of
+from spark_rdp.spark.row_noise import ColumnNoise, RowNoise
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -46,118 +47,117 @@ if TYPE_CHECKING:
 Batches = Iterator[tuple[pa.Array, ...]]
 
 
-def noised(rows: DataFrame, query: CollectQuery, plan: CollectPlan, secret: bytes) -> DataFrame:
-    """The kept columns as they are, then the noised ones (DOUBLE, never null).
+@dataclass(frozen=True)
+class Located:
+    """The columns a query uses.
+
+    Attributes:
+        rows: They alone, numbered, so that any name can be used.
+        columns: Each column the query uses, by its name in the query.
+        kinds: Their types.
+    """
+
+    rows: DataFrame
+    columns: dict[str, Column]
+    kinds: dict[str, DataType]
+
+
+def located(rows: DataFrame, query: CollectQuery) -> Located:
+    """Find the columns of a query by the schema alone.
+
+    Raises:
+        InvalidInput: A column is missing, or its name is not clear.
+    """
+    wanted = query.used_columns
+    frame = io.columns_of(rows, wanted)
+    kinds = {name: item.dataType for name, item in zip(wanted, frame.schema, strict=True)}
+    numbers = {name: f"_{place}" for place, name in enumerate(wanted)}
+    return Located(frame.toDF(*numbers.values()), {name: F.col(number) for name, number in numbers.items()}, kinds)
+
+
+def noised(found: Located, query: CollectQuery, plan: CollectPlan, secret: bytes) -> DataFrame:
+    """The kept columns as they are, then the noised ones, never null: DOUBLE, arrays of it, or cells.
 
     Args:
-        rows: The source.
+        found: The source.
         query, plan: What is noised, and how.
         secret: 32 bytes; only keys derived from it travel to executors.
 
     Raises:
-        InvalidInput: A column is missing or of a type that holds no numbers, by the schema alone.
+        InvalidInput: A column is of a type that holds no numbers.
     """
-    used = query.used_columns
-    with io._opening():
-        places = {name: io._place(rows.columns, name, where) for name, where in used.items()}
-        kinds = {name: rows.schema[place].dataType for name, place in places.items()}
-        found = rows.toDF(*(f"_{place}" for place in range(len(rows.columns))))
-    named = {name: F.col(f"_{place}") for name, place in places.items()}
+    used, rows, named, kinds = query.used_columns, found.rows, found.columns, found.kinds
     values = [
-        _as_double(f"columns[{place}].column", item.column, named[item.column], kinds[item.column])
+        _values(f"columns[{place}]", item, named[item.column], kinds[item.column])
+        if isinstance(item, NoisedColumn)
+        else cell_of(f"columns[{place}]", item, named, kinds, query.invalid == "clamp")
         for place, item in enumerate(query.columns)
     ]
     if query.null_policy == "drop":
-        for value in values:
-            found = found.where(value.isNotNull() & ~F.isnan(value))
+        for item, value in zip(query.columns, values, strict=True):
+            rows = rows.where(_complete(item, value, query.invalid == "clamp"))
     kept = [named[name].alias(f"k{place}") for place, name in enumerate(query.keep)]
     keys = [_key(used[name], name, named[name], kinds[name]) for name in query.noise_key]
-    noise = noise_function(query, plan, secret)(*keys, *values)
+    noise = noise_function(RowNoise.of(query, plan, secret))(*keys, *values).alias("noised")
     published = [F.col(f"k{place}").alias(name) for place, name in enumerate(query.keep)]
-    published += [F.col(f"noised.v{place}").alias(item.column) for place, item in enumerate(query.columns)]
-    return found.select(*kept, noise.alias("noised")).select(*published)
+    several = len(query.columns) > 1
+    for place, item in enumerate(query.columns):
+        published.append(F.col(f"noised.v{place}" if several else "noised").alias(item.column))
+    return rows.select(*kept, noise).select(*published)
 
 
-def noise_function(query: CollectQuery, plan: CollectPlan, secret: bytes) -> Callable[..., Column]:
-    """The non-deterministic function from row keys and values to a struct of noised values v0, v1, ..."""
-    key = stream_key(secret, query.name, "row key", *query.noise_key)
-    width = len(query.noise_key)
-    columns = [_Column.of(query, plan, place, secret) for place in range(len(query.columns))]
-    key_name = "row_key" if query.memoize is None else "memoize.by"
+def noise_function(noise: RowNoise) -> Callable[..., Column]:
+    """The non-deterministic function from row keys and values to a struct of noised values v0, v1, ...
 
-    def noise(batches: Batches) -> Iterator[pa.Array]:
-        mechanisms = [column.build() for column in columns]
-        names = [f"v{place}" for place in range(len(columns))]
-        rows = RowDigests(key)
+    One column comes without a struct, which would cost a tenth of the time of a collection.
+    """
+    names = [f"v{place}" for place in range(len(noise.columns))]
+    several = len(names) > 1
+
+    def noised_batches(batches: Batches) -> Iterator[pa.Array]:
+        digests = RowDigests(noise.key)
         for batch in batches:
-            if any(part.null_count for part in batch[:width]):
-                raise InvalidInput(f"{key_name} must not be null in any row. Derive a key that is always there.")
-            digests = rows.of(batch[:width])
-            parts = [
-                column.noised(mechanism, numbers, digests)
-                for column, mechanism, numbers in zip(columns, mechanisms, batch[width:], strict=True)
-            ]
-            yield pa.StructArray.from_arrays(parts, names=names)
+            columns = noise.noised(digests, batch)
+            yield pa.StructArray.from_arrays(columns, names=names) if several else columns[0]
 
-    fields = [StructField(f"v{place}", DoubleType(), nullable=False) for place in range(len(columns))]
-    function: Any = arrow_udf(noise, StructType(fields))  # type: ignore[call-overload]  # the hints know no struct
+    kinds = [_published_kind(column) for column in noise.columns]
+    fields = [StructField(name, kind, nullable=False) for name, kind in zip(names, kinds, strict=True)]
+    kind = StructType(fields) if several else kinds[0]
+    function: Any = arrow_udf(noised_batches, kind)  # type: ignore[call-overload]  # the hints know few types
     marked: Callable[..., Column] = function.asNondeterministic()
     return marked
 
 
-@dataclass(frozen=True)
-class _Column:
-    """What travels to the executors for one column: the parameters of a mechanism and the key of its stream."""
-
-    where: str
-    mechanism: str
-    parameters: dict[str, Any]
-    key: bytes
-    clamp: bool
-    accept_missing: bool
-
-    @classmethod
-    def of(cls, query: CollectQuery, plan: CollectPlan, place: int, secret: bytes) -> _Column:
-        name = query.columns[place].column
-        chosen = plan.columns[name]
-        key = stream_key(secret, query.name, name, chosen.plan_id)
-        where = f"columns[{place}] ({name})"
-        policies = query.invalid == "clamp", query.null_policy != "error"
-        return cls(where, chosen.mechanism, chosen.parameters, key, *policies)
-
-    def __repr__(self) -> str:
-        return f"noise for {self.where}"  # never the key
-
-    def build(self) -> Local:
-        return build_local(self.mechanism, self.parameters)
-
-    def noised(self, mechanism: Local, values: pa.Array, digests: np.ndarray) -> pa.Array:
-        numbers = values.to_numpy(zero_copy_only=False)  # a null becomes NaN
-        if not self.accept_missing and np.isnan(numbers).any():
-            raise InvalidInput(f"{self.where} must have no missing values. Use null_policy: midpoint or drop.")
-        if not self.clamp and ((numbers < mechanism.lower) | (numbers > mechanism.upper)).any():
-            raise InvalidInput(f"{self.where} must lie within lower and upper in every row. Use invalid: clamp.")
-        return pa.array(keyed_noise(mechanism, self.key, numbers, digests))
+def _published_kind(column: ColumnNoise | CellNoise) -> DataType:
+    if isinstance(column, CellNoise):
+        return LongType() if column.labels is None else StringType()
+    return ArrayType(DoubleType()) if column.length else DoubleType()
 
 
-def keyed_noise(mechanism: Local, key: bytes, values: np.ndarray, digests: np.ndarray) -> np.ndarray:
-    """Values with noise that is a function of the key, the digest of the row and the clamped value.
+def _values(where: str, item: NoisedColumn, column: Column, kind: DataType) -> Column:
+    """The values of a column as doubles, or lists of doubles; null where there is none."""
+    if item.length is None:
+        return _as_double(f"{where}.column", item.column, column, kind)
+    if not isinstance(kind, ArrayType):
+        remedy = "Leave length out, or derive an array."
+        raise invalid(f"{where}.column", f"a column of arrays, not of {kind.simpleString()}", item.column, remedy)
+    if isinstance(kind.elementType, NumericType):
+        return column.cast("array<double>")
+    return F.transform(column, lambda one: _as_double(f"{where}.column", item.column, one, kind.elementType))
 
-    Args:
-        mechanism: Which noise.
-        key: 32 bytes from `stream_key`.
-        values: float64 of shape (n,); NaN stands for the midpoint of the range.
-        digests: uint8 of shape (n, 16).
 
-    Returns:
-        float64 of shape (n,).
-    """
-    result = np.empty(len(values))
-    for start in range(0, len(values), BLOCK):  # short arrays stay in the cache
-        block = values[start : start + BLOCK]
-        bits = KeyedBits(key, digests[start : start + BLOCK], mechanism.keys(block))
-        result[start : start + BLOCK] = mechanism.lattice.to_values(mechanism.release(block, bits))
-    return result
+def _complete(item: AnyColumn, value: Column, clamp: bool) -> Column:
+    """Whether no value is missing; an array of a wrong length that stops the job is left to do so."""
+    if isinstance(item, CellColumn):
+        return value.isNotNull()
+
+    def there(one: Column) -> Column:
+        return one.isNotNull() & ~F.isnan(one)
+
+    if item.length is None:
+        return there(value)
+    complete = value.isNotNull() & F.forall(F.slice(value, 1, item.length), there)
+    return complete & (F.size(value) >= item.length) if clamp else complete
 
 
 def _as_double(where: str, name: str, column: Column, kind: DataType) -> Column:
@@ -169,6 +169,8 @@ def _as_double(where: str, name: str, column: Column, kind: DataType) -> Column:
     if isinstance(kind, TimestampType):
         return F.unix_micros(column) / F.lit(1e6)
     remedy = "Cast it with source.derive, for example try_cast(x AS DOUBLE) or CAST(x AS TIMESTAMP)."
+    if isinstance(kind, ArrayType):
+        remedy = "Say with length how many elements its arrays have."
     raise invalid(where, f"a column of numbers, dates or timestamps, not of {kind.simpleString()}", name, remedy)
 
 

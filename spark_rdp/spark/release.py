@@ -3,31 +3,30 @@
 from __future__ import annotations
 
 import json
-import platform
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-import pyspark
 
-from spark_rdp import __version__
-from spark_rdp.errors import InvalidInput, missing
+from spark_rdp.errors import missing
+from spark_rdp.folders import DATA_FILES, Manifest, output_folder
+from spark_rdp.kinds import AnyPlan, AnyQuery, plan_from_json, plan_query
 from spark_rdp.ledger import Ledger
+from spark_rdp.ledger.noises import losses_of
 from spark_rdp.planning.plan import Plan
-from spark_rdp.publishing import DATA_FILES, Charge, Manifest, local_folder, publish_folder, publish_to_caller
-from spark_rdp.queries import ReleaseQuery
-from spark_rdp.randomness import new_secret, stream_key
-from spark_rdp.releases import ReleasePlan, plan_release
+from spark_rdp.publishing import charge_of, publish_folder, publish_to_caller
+from spark_rdp.randomness import new_secret
 from spark_rdp.releases import release_id as id_of
-from spark_rdp.spark import io, session
-from spark_rdp.spark.aggregate import aggregate
+from spark_rdp.spark import io
 from spark_rdp.spark.failures import worded
-from spark_rdp.spark.noise import add_noise
+from spark_rdp.spark.job import Job
+from spark_rdp.spark.kinds import public_frame
+from spark_rdp.stages import reached_stage
+from spark_rdp.vectors import VectorPlan
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -46,7 +45,7 @@ class Result:
     """
 
     release_id: str
-    plan: ReleasePlan
+    plan: AnyPlan
     manifest: Manifest
     folder: Path | None
     already_published: bool
@@ -81,16 +80,24 @@ class Result:
         Args:
             path: Where to; by default ``report.html`` in the folder of the release.
         """
-        from spark_rdp.reporting.page import write_page
-
         if path is None and self.folder is None:
             raise missing("path", "The release was not written to a folder, so say where its report goes.")
-        return write_page(self, Path(path) if path is not None else self.folder / "report.html")  # type: ignore[operator]
+        target = Path(path) if path is not None else self.folder / "report.html"  # type: ignore[operator]
+        if isinstance(self.plan, VectorPlan):
+            from spark_rdp.reporting.vector_page import write_vector_page
+            from spark_rdp.reporting.vectors import VectorPublished
+
+            read = VectorPublished.read
+            published = VectorPublished(self.manifest, self.table()) if self.folder is None else read(self.folder)
+            return write_vector_page(published, target)
+        from spark_rdp.reporting.page import write_page
+
+        return write_page(self, target)
 
 
 def release(
     df: DataFrame | None,
-    query: ReleaseQuery,
+    query: AnyQuery,
     *,
     run: str | None = None,
     ledger: Ledger | None = None,
@@ -116,9 +123,10 @@ def release(
     """
     if df is None and query.source is None:
         raise missing("source", "Say where the rows are, or pass a DataFrame.")
-    release_id, digest, plan = id_of(query, run), query.digest(), plan_release(query)
-    charge = _charge(query, plan, ledger)
-    job = _Job(df, query, plan, release_id, _facts(query, plan, run, charge), spark)
+    release_id, digest, plan = id_of(query, run), query.digest(), plan_query(query)
+    charge = charge_of(query.ledger, ledger, plan.epsilon_millionths, plan.delta, losses_of(plan))
+    reached_stage("planned", release_id, query_digest=digest, epsilon=query.privacy.epsilon, delta=plan.delta)
+    job = _Job(df, query, plan, release_id, run, spark)
     if query.output is None:
         found: list[pa.Table] = []
         job.check()
@@ -126,100 +134,51 @@ def release(
         return Result(release_id, plan, manifest, None, False, job.session, found[0])
     folder = output_folder(query.output.path, run)
     done = publish_folder(folder, release_id, digest, charge, job.write, job.check)
-    published = ReleasePlan.from_json(json.dumps(done.manifest["plan"]))
+    published = plan_from_json(json.dumps(done.manifest["plan"]))
     return Result(release_id, published, done.manifest, folder, done.already_published, job.session)
 
 
-def output_folder(path: str, run: str | None) -> Path:
-    """The folder of one run: ``{run}`` in the path is the run, otherwise a run has a folder ``run=...`` of its own."""
-    if "{run}" in path:
-        if run is None:
-            raise InvalidInput(
-                "run must be given, because output.path contains {run}. Use for example --run 2026-11-30."
-            )
-        return local_folder(path.replace("{run}", run))
-    return local_folder(path) if run is None else local_folder(path) / f"run={run}"
-
-
-class _Job:
+class _Job(Job):
     """One attempt to compute a release."""
 
     def __init__(
         self,
         df: DataFrame | None,
-        query: ReleaseQuery,
-        plan: ReleasePlan,
+        query: AnyQuery,
+        plan: AnyPlan,
         release_id: str,
-        facts: Manifest,
+        run: str | None,
         spark: SparkSession | None,
     ) -> None:
-        self._df = df
+        super().__init__(df, query.source, release_id, spark)
         self._query = query
         self._plan = plan
         self._release_id = release_id
-        self._facts = facts
-        self._spark = spark
+        self._run = run
 
-    def session(self) -> SparkSession:
-        """The session; built only when something needs Spark."""
-        if self._spark is None:
-            self._spark = (
-                self._df.sparkSession if self._df is not None else session.build(f"spark-rdp {self._release_id}")
-            )
-        return self._spark
+    def _public(self) -> DataFrame:
+        """Under a secret that nobody has used before and nobody keeps."""
+        return public_frame(self.rows(), self._query, self._plan, new_secret(), self._release_id)
 
-    @cached_property
-    def _frame(self) -> DataFrame:
-        """The public frame, under a secret that nobody has used before and nobody keeps. No row is read yet."""
-        secret = new_secret()
-        salt = int.from_bytes(stream_key(secret, self._release_id, "bounding")[:8], "big", signed=True)
-        source = self._query.source
-        with worded():
-            rows = self._df
-            if rows is None:
-                assert source is not None
-                rows = io.read(self.session(), source)
-            exact = aggregate(rows, self._query, self._plan, salt)
-            return add_noise(exact, self._plan, secret, self._release_id)
+    def _facts(self) -> Manifest:
+        return _facts(self._query, self._plan, self._run)
 
     def check(self) -> None:
         """Find out from schemas alone whether the source can be used."""
-        _ = self._frame
-
-    def write(self, folder: Path) -> Manifest:
-        """Compute the release into a new folder."""
-        with worded():
-            io.write(self._frame, folder)
-        rows = sum(pq.read_metadata(file).num_rows for file in folder.glob(DATA_FILES))
-        return self._manifest(rows)
+        _ = self.frame
 
     def collect(self, result: list[pa.Table]) -> tuple[bytes, Manifest]:
         """Compute the release into ``result``; returns its bytes and manifest."""
         with worded():
-            table = self._frame.toArrow()
+            table = self.frame.toArrow()
         result.append(table)
         sink = pa.BufferOutputStream()
         with pa.ipc.new_stream(sink, table.schema) as writer:
             writer.write_table(table)
-        return sink.getvalue().to_pybytes(), self._manifest(table.num_rows)
-
-    def _manifest(self, rows: int) -> Manifest:
-        columns = ", ".join(f"{io.quoted(item.name)} {item.dataType.simpleString()}" for item in self._frame.schema)
-        return {**self._facts, "columns": columns, "rows": rows}
+        return sink.getvalue().to_pybytes(), self.manifest(table.num_rows)
 
 
-def _charge(query: ReleaseQuery, plan: ReleasePlan, ledger: Ledger | None) -> Charge | None:
-    if ledger is None:
-        if query.ledger is None:
-            return None
-        ledger = Ledger(query.ledger.url, query.ledger.dataset)
-    dataset = query.ledger.dataset if query.ledger is not None else ledger.dataset
-    if dataset is None:
-        raise missing("ledger.dataset", "Name the data set whose budget is spent.")
-    return Charge(ledger, dataset, plan.epsilon_millionths, plan.delta)
-
-
-def _facts(query: ReleaseQuery, plan: ReleasePlan, run: str | None, charge: Charge | None) -> Manifest:
+def _facts(query: AnyQuery, plan: AnyPlan, run: str | None) -> Manifest:
     """All of the manifest that is known before the data are read. It never holds data or secrets."""
     by_measure: dict[str, Any] = {
         name: {part.role: part.plan.epsilon for part in plan.of(name)} for name in plan.measures
@@ -242,19 +201,4 @@ def _facts(query: ReleaseQuery, plan: ReleasePlan, run: str | None, charge: Char
         "epsilon": {"total": query.privacy.epsilon, "by_measure": by_measure},
         "delta": plan.delta,
         "delta_by_measure": deltas,
-        "charge": None
-        if charge is None
-        else {
-            "dataset": charge.dataset,
-            "epsilon_millionths": charge.epsilon_millionths,
-            "delta": charge.delta,
-            "accounting": "sum",
-        },
-        "versions": {
-            "spark_rdp": __version__,
-            "pyspark": pyspark.__version__,
-            "numpy": np.__version__,
-            "pyarrow": pa.__version__,
-            "python": platform.python_version(),
-        },
     }

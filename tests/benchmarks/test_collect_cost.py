@@ -46,27 +46,34 @@ def seconds(run: Callable[[], DataFrame]) -> float:
 
 
 @pytest.mark.benchmark
-def test_podium_for_every_row_costs_about_as_much_as_python_itself(rows: DataFrame) -> None:
+def test_noise_for_every_row_costs_about_as_much_as_python_itself(rows: DataFrame) -> None:
     """Median of 3 warm runs each, in turn, from parquet to nowhere; the unchanged column comes without a key.
 
-    Measured on two cores: 1.4 with a BIGINT key, 2.0 to 2.5 with a text key, of which more than half is the key's own
-    way from the file to Python.
+    Measured on two cores with 20 million rows: 1.1 to 1.2 with a BIGINT key, 2.0 with a text key, R2DP 1.5 to 1.7. A
+    text key costs its own way from the file to Python, and an AES block for every 16 bytes of it. The limits leave room
+    for a busy machine.
     """
 
     @pandas_udf("double")  # type: ignore[call-overload]
     def unchanged(value: pd.Series) -> pd.Series:
         return value
 
-    def private(key: str) -> DataFrame:
-        column = {"column": "value", "lower": 0, "upper": 100, "epsilon": 1, "mechanism": "podium"}
+    def private(key: str, mechanism: str) -> DataFrame:
+        column = {"column": "value", "lower": 0, "upper": 100, "epsilon": 1, "mechanism": mechanism}
         return collect(rows, CollectQuery(name="benchmark", row_key=[key], columns=[column]), secret=bytes(32)).df
 
-    frames = {"plain": rows.select(unchanged("value")), "number": private("number"), "text": private("text")}
+    frames = {
+        "plain": rows.select(unchanged("value")),
+        "number": private("number", "podium"),
+        "text": private("text", "podium"),
+        "r2dp": private("number", "r2dp"),
+    }
     times: dict[str, list[float]] = {side: [] for side in frames}
     for _ in range(4):  # in turn, so that a busy machine slows all; the first of each warms up
         for side, frame in frames.items():
             times[side].append(seconds(lambda frame=frame: frame))
     middle = {side: statistics.median(taken[1:]) for side, taken in times.items()}
     print({side: f"{taken:.2f} s, ratio {taken / middle['plain']:.2f}" for side, taken in middle.items()}, times)
-    assert middle["number"] <= 1.8 * middle["plain"]
-    assert middle["text"] <= 2.8 * middle["plain"]
+    assert middle["number"] <= 1.7 * middle["plain"]
+    assert middle["text"] <= 2.6 * middle["plain"]
+    assert middle["r2dp"] <= 2.4 * middle["plain"]

@@ -43,6 +43,8 @@ def test_the_example_is_published_once_and_then_read_back(
     told = capsys.readouterr()
     assert told.err == ""
     assert "telemetry@1 is published. 2,000 rows in" in told.out
+    assert "Report: out/telemetry/report.html" in told.out
+    assert "mean over all 2,000 rows" in (folder / "out" / "telemetry" / "report.html").read_text(encoding="utf-8")
     published = folder / "out" / "telemetry" / "run=1"
     files = {file.name: file.read_bytes() for file in published.iterdir()}
     assert json.loads(files["manifest.json"])["columns"] == "`country` string, `battery` double"

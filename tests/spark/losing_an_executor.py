@@ -1,7 +1,8 @@
 """Run as a script by test_exactly_once.py: the same release undisturbed, and with an executor killed in the middle.
 
 ``losing_an_executor.py FOLDER`` starts two executors in processes of their own (local-cluster) with speculation on,
-writes ``FOLDER/calm`` and ``FOLDER/lost`` under one fixed secret, and prints how many executors were killed.
+writes ``FOLDER/calm``, ``FOLDER/lost`` and the collection ``FOLDER/collected-lost`` under one fixed secret, and prints
+how many executors were killed.
 """
 
 from __future__ import annotations
@@ -9,15 +10,18 @@ from __future__ import annotations
 import sys
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import psutil
 import pyspark
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 
-from spark_rdp.queries import ReleaseQuery
+from spark_rdp.queries import CollectQuery, ReleaseQuery
 from spark_rdp.spark import release as releasing
 from spark_rdp.spark import session
+from spark_rdp.spark.collect import collect
 
 EXECUTOR = "CoarseGrainedExecutorBackend"
 
@@ -48,8 +52,20 @@ def slowly(df: DataFrame, marker: Path) -> DataFrame:
     return df.mapInArrow(pause, df.schema)
 
 
+def rows(spark: SparkSession) -> DataFrame:
+    """What is released and collected."""
+    return spark.range(0, 1600, 1, 8).selectExpr("id", "id % 97 AS u", "id % 5 AS k", "CAST(id % 11 AS DOUBLE) AS v")
+
+
+def collection(folder: Path | None) -> CollectQuery:
+    """Every row, noised twice."""
+    columns = [{"column": name, "lower": 0, "upper": 20, "epsilon": 20, "mechanism": "podium"} for name in ("v", "u")]
+    output = None if folder is None else {"path": str(folder)}
+    return CollectQuery(name="rows", row_key=["id"], keep=["id"], columns=columns, output=output)
+
+
 def main(folder: Path) -> None:
-    """Release twice and print the number of executors killed."""
+    """Release twice, collect once, and print the number of executors killed."""
     conf = {
         "spark.sql.shuffle.partitions": "4",
         "spark.speculation": "true",
@@ -61,7 +77,7 @@ def main(folder: Path) -> None:
     }
     releasing.new_secret = lambda: bytes(32)  # the same noise both times, so that values can be compared
     with session.opened("losing an executor", master="local-cluster[2,1,512]", conf=conf) as spark:
-        df = spark.range(0, 1600, 1, 8).selectExpr("id % 97 AS u", "id % 5 AS k", "CAST(id % 11 AS DOUBLE) AS v")
+        df = rows(spark)
         for name in ("calm", "lost"):
             query = ReleaseQuery(
                 name="orders",
@@ -73,21 +89,30 @@ def main(folder: Path) -> None:
                 ],
                 output={"path": str(folder / name)},
             )
-            killed: list[int] = []
-            marker = folder / f"{name}.started"
-
-            def kill(marker: Path = marker, killed: list[int] = killed) -> None:
-                while not marker.exists():
-                    time.sleep(0.05)
-                for process in executors()[:1] if marker.stem == "lost" else []:
-                    process.kill()
-                    killed.append(process.pid)
-
-            killer = threading.Thread(target=kill, daemon=True)
-            killer.start()
-            releasing.release(slowly(df, marker), query)
-            killer.join()
+            with killing(folder / name) as (marker, killed):
+                releasing.release(slowly(df, marker), query)
             print(name, len(killed), flush=True)
+        with killing(folder / "collected-lost") as (marker, killed):
+            collect(slowly(df, marker), collection(folder / "collected-lost"), secret=bytes(32))
+        print("collected-lost", len(killed), flush=True)
+
+
+@contextmanager
+def killing(folder: Path) -> Iterator[tuple[Path, list[int]]]:
+    """Kill one executor once the marker is there, if the folder is called lost; gives the marker and who was killed."""
+    marker, killed = folder.with_suffix(".started"), []
+
+    def kill() -> None:
+        while not marker.exists():
+            time.sleep(0.05)
+        for process in executors()[:1] if folder.name.endswith("lost") else []:
+            process.kill()
+            killed.append(process.pid)
+
+    killer = threading.Thread(target=kill, daemon=True)
+    killer.start()
+    yield marker, killed
+    killer.join()
 
 
 if __name__ == "__main__":

@@ -6,6 +6,7 @@ import subprocess
 import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +14,12 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
+from spark import losing_an_executor
 
 from spark_rdp.errors import SparkRdpError
 from spark_rdp.ledger import Ledger
 from spark_rdp.queries import ReleaseQuery
+from spark_rdp.spark.collect import collect
 from spark_rdp.spark.release import Result, release
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -111,12 +114,20 @@ def test_two_threads_without_output_hand_out_one_result(rows: DataFrame, tmp_pat
     assert ledger.balance().spent_epsilon == 0.5
 
 
-def test_an_executor_is_lost_and_tasks_are_speculated(tmp_path: Path) -> None:
-    """Two executor processes, speculation on, one killed in the middle: the values of the undisturbed release."""
+def test_an_executor_is_lost_and_tasks_are_speculated(spark: SparkSession, tmp_path: Path) -> None:
+    """Two executor processes, speculation on, one killed in the middle: the values of the undisturbed release.
+
+    The same for a collection, whose values are those that another session computes under the secret.
+    """
     command = [sys.executable, str(ROOT / "tests" / "spark" / "losing_an_executor.py"), str(tmp_path)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=240, check=False, cwd=ROOT)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=480, check=False, cwd=ROOT)
     assert done.returncode == 0, done.stderr[-3000:]
-    assert done.stdout.split()[1:] == ["calm", "0", "lost", "1"]
+    assert done.stdout.split()[1:] == ["calm", "0", "lost", "1", "collected-lost", "1"]
     calm, lost = (pq.read_table(tmp_path / name / "part-00000.snappy.parquet") for name in ("calm", "lost"))
     assert calm == lost
     assert calm.num_rows == 7
+    undisturbed = collect(losing_an_executor.rows(spark), losing_an_executor.collection(None), secret=bytes(32)).df
+    files = (tmp_path / "collected-lost").glob("part-*")
+    collected = [row for file in files for row in pq.read_table(file).to_pylist()]
+    assert len(collected) == 1600
+    assert sorted(collected, key=itemgetter("id")) == [row.asDict() for row in undisturbed.sort("id").collect()]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import math
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -74,6 +75,26 @@ def test_every_function_is_unbiased_and_depends_on_its_arguments(name: str) -> N
     for other in (noised_batch(name, bytes(32), batch(values)), noised_batch(name, KEY, batch(values, epsilon=2.5))):
         same = np.mean(other.to_numpy() == noisy)
         assert same < 0.9  # two outputs that happen to agree are nothing special for two points
+
+
+ODD = [math.nan, math.inf, -math.inf, None, True, "1", 1e308]
+
+
+@pytest.mark.parametrize("bad", [*ODD, 0.0, -1.0, 5e-324], ids=repr)
+def test_an_impossible_epsilon_is_refused(bad: Any) -> None:
+    given = list(batch(pa.array([1.0, 2.0])))
+    given[3] = pa.array([bad, bad])
+    with pytest.raises(InvalidInput, match=r"^epsilon must be "):
+        noised_batch("podium", KEY, tuple(given))
+
+
+@pytest.mark.parametrize("bad", ODD, ids=repr)
+@pytest.mark.parametrize("name", ["lower", "upper"])
+def test_impossible_bounds_are_refused(name: str, bad: Any) -> None:
+    given = list(batch(pa.array([1.0, 2.0])))
+    given[1 if name == "lower" else 2] = pa.array([bad, bad])
+    with pytest.raises(InvalidInput, match=f"^{name} must be "):
+        noised_batch("podium", KEY, tuple(given))
 
 
 def test_missing_values_and_types() -> None:

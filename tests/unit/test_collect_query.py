@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 import json
 import math
 from decimal import Decimal
@@ -16,6 +17,8 @@ import pytest
 from spark_rdp.collection import CollectPlan, collect_id, plan_collect
 from spark_rdp.errors import InvalidInput
 from spark_rdp.mechanisms.local_build import build_local
+from spark_rdp.planning.local import LocalProblem, candidates
+from spark_rdp.planning.local_metrics import LocalMetric
 from spark_rdp.queries import CollectQuery
 
 EXAMPLE = Path(__file__).parents[2] / "conf" / "telemetry.yaml"
@@ -76,7 +79,8 @@ def test_the_defaults_depend_on_no_data() -> None:
 @pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf, "1", True, None, [1], 1e300], ids=repr)
 @pytest.mark.parametrize("key", ["lower", "upper", "epsilon"])
 def test_numbers_are_numbers(key: str, bad: Any) -> None:
-    assert refusal(changed(f"columns.1.{key}", bad)).startswith(f"columns[1].{key} must be a number between ")
+    expected = "must be given" if key == "epsilon" and bad is None else "must be a number between "
+    assert refusal(changed(f"columns.1.{key}", bad)).startswith(f"columns[1].{key} {expected}")
 
 
 @pytest.mark.parametrize("epsilon", [0, -1, 5e-324, 1e-7, 1e5])
@@ -107,6 +111,12 @@ def test_every_kind_of_number_is_the_same_number(epsilon: Any) -> None:
         ("row_key", ["device", "SPEED"], "row_key[1] must be a column that is not noised"),
         ("memoize", {"by": "speed"}, "memoize.by[0] must be a column that is not noised"),
         ("memoize", {}, "memoize.by must be given"),
+        ("columns.1.length", 0, "columns[1].length must be a whole number between 1 and 4096"),
+        ("columns.1.length", 2.5, "columns[1].length must be a whole number between 1 and 4096"),
+        ("columns.1.length", True, "columns[1].length must be a whole number between 1 and 4096"),
+        ("columns.1.sample", 1, "columns[1].sample is for arrays that have an epsilon of their own."),
+        ("epsilon", 1.0, "epsilon is for columns without an epsilon of their own"),
+        ("sample", 1, "sample is for columns without an epsilon of their own"),
         ("invalid", "drop", "invalid must be 'clamp' or 'error'"),
         ("null_policy", "zero", "null_policy must be 'midpoint', 'drop' or 'error'"),
         ("name", "a b", "name must be at most 128 letters"),
@@ -136,11 +146,103 @@ def test_one_plan_for_each_column() -> None:
     plan = plan_collect(CollectQuery(**QUERY))
     assert list(plan.columns) == ["battery", "speed"]
     assert plan.epsilon == 0.8  # and not 0.7999999999999999, the sum of doubles
-    for item in plan.columns.values():
+    for item in (planned.plan for planned in plan.columns.values()):
         assert item.model == "local"
         assert 0.999 * item.epsilon < item.verified_epsilon <= item.epsilon
         assert build_local(item.mechanism, item.parameters).loss() == item.verified_epsilon
     assert CollectPlan.of_content(json.loads(json.dumps(plan.content()))) == plan
+
+
+def shared(*columns: dict[str, Any], **changes: Any) -> dict[str, Any]:
+    """A query whose columns share one budget, unless they have one of their own."""
+    ranges = [{"column": f"c{place}", "lower": -1, "upper": 1, **item} for place, item in enumerate(columns)]
+    return {"name": "shared", "row_key": ["id"], "epsilon": 1.0, "columns": ranges, **changes}
+
+
+@pytest.mark.parametrize("sample", [0, -1, 1.5, "all", True, math.nan, [1]], ids=repr)
+def test_impossible_samples(sample: Any) -> None:
+    assert refusal(shared({}, {}, sample=sample)).startswith("sample must be a whole number between 1 and ")
+
+
+def test_a_row_cannot_report_more_than_it_has() -> None:
+    assert refusal(shared({}, {"length": 3}, sample=5)).startswith("sample must be at most 4; got 5.")
+    alone = shared({"epsilon": 2, "length": 3, "sample": 4}, {})
+    assert refusal(alone).startswith("columns[0].sample must be at most 3; got 4.")
+    assert refusal(shared({}, epsilon=None)).startswith("columns[0].epsilon must be given")
+
+
+@pytest.mark.parametrize("epsilon", [0.02, 77.7, 100.1])
+@pytest.mark.parametrize("number", [1, 3, 7])
+def test_the_parts_of_a_budget_never_exceed_it(epsilon: float, number: int) -> None:
+    plan = plan_collect(CollectQuery(**shared(*[{"mechanism": "duchi"}] * 7, epsilon=epsilon, sample=number)))
+    assert plan.epsilon == epsilon
+    [share] = plan.shares
+    assert (share.values, share.reported, share.scale) == (7, number, 7 / number)
+    for item in plan.columns.values():
+        part = Fraction(item.plan.epsilon)
+        assert number * part <= Fraction(epsilon) <= number * part * (1 + Fraction(2) ** -50)
+        assert item.plan.verified_epsilon <= item.plan.epsilon
+        assert (item.unsampled is None) == (number == 7)
+
+
+@pytest.mark.parametrize(
+    ("metric", "epsilon", "expected"),
+    [("average-variance", 1.0, 1), ("average-variance", 6.0, 2), ("worst-variance", 99, 9)],
+)
+def test_the_planner_reports_as_many_as_is_best(metric: str, epsilon: float, expected: int) -> None:
+    """Against every number of reports, from the definition of the variance of a published value."""
+    columns = [{"mechanism": "podium", "metric": metric}] * 9
+    [chosen] = plan_collect(CollectQuery(**shared(*columns, epsilon=epsilon))).shares
+    x = np.linspace(-1, 1, 501) if metric == "worst-variance" else np.linspace(-0.999, 0.999, 1000)
+
+    def variance(number: int) -> float:
+        """E y^2 - x^2 over the inputs of the metric, in squares of the range; 0 for what is not reported."""
+        goal = LocalMetric.of(metric, -1, 1, None)
+        mechanism = candidates()["podium"](LocalProblem(epsilon / number, -1, 1, goal))
+        spread = 9 / number * (mechanism.variance(x) + x**2) - x**2
+        return float(spread.max() if metric == "worst-variance" else spread.mean()) / 4
+
+    every = {number: variance(number) for number in range(1, 10)}
+    assert every[chosen.reported] <= 1.02 * min(every.values())
+    assert chosen.reported == expected
+    assert {1, 9} <= set(chosen.alternatives)
+    for number, score in chosen.alternatives.items():
+        assert score == pytest.approx(every[number], rel=1e-3)
+
+
+def test_arrays_share_their_budget_among_their_elements() -> None:
+    given = shared({"length": 4, "epsilon": 2, "mechanism": "duchi"}, {"length": 3}, {}, sample=4)
+    plan = plan_collect(CollectQuery(**given))
+    own, common = plan.shares
+    assert (own.columns, own.epsilon, own.values) == (("c0",), 2, 4)
+    assert own.reported == 1
+    assert set(own.alternatives) == {1, 4}
+    assert (common.columns, common.epsilon, common.values, common.reported) == (("c1", "c2"), 1, 4, 4)
+    assert plan.epsilon == 3
+    assert [item.epsilon for item in plan.columns.values()] == [2, 0.75, 0.25]
+    assert CollectPlan.of_content(json.loads(json.dumps(plan.content()))) == plan
+
+
+@pytest.mark.parametrize("mechanism", ["podium", "duchi", "laplace", "fitted"])
+@pytest.mark.parametrize(("lower", "upper"), [(0, 101), (-1e-3, 7), (1e6, 1e6 + 1), (-5e90, 5e99), (17, 18)])
+def test_what_stands_for_a_value_that_is_not_reported_is_no_report(mechanism: str, lower: float, upper: float) -> None:
+    columns = [{"column": name, "lower": lower, "upper": upper, "mechanism": mechanism} for name in "ab"]
+    item = plan_collect(CollectQuery(**shared(*columns, sample=1))).columns["a"]
+    built = build_local(item.plan.mechanism, item.plan.parameters)
+    assert item.unsampled is not None
+    assert abs(item.unsampled - (lower / 2 + upper / 2)) <= item.plan.granularity
+    place = Fraction(item.unsampled) / Fraction(item.plan.granularity)
+    assert place.denominator == 2 or not built.pmf(lower, np.array([int(place)])).any()
+
+
+def test_a_stream_is_named_by_what_decides_the_noise() -> None:
+    """Words and rivals in a plan may change with a version; what is drawn must not change with them."""
+    item = plan_collect(CollectQuery(**QUERY)).columns["battery"]
+    reworded = dataclasses.replace(item, plan=dataclasses.replace(item.plan, why="x", alternatives={}, metric_value=0))
+    assert reworded.stream == item.stream
+    parameters = {**item.plan.parameters, "threshold": item.plan.parameters["threshold"] - 1}
+    other = dataclasses.replace(item, plan=dataclasses.replace(item.plan, parameters=parameters))
+    assert other.stream != item.stream
 
 
 def test_a_mechanism_that_cannot_serve_a_column_is_named_with_its_place() -> None:
@@ -154,7 +256,7 @@ def test_a_mechanism_that_cannot_serve_a_column_is_named_with_its_place() -> Non
 )
 def test_unusual_ranges_have_a_plan(lower: float, upper: float) -> None:
     column = {"column": "v", "lower": lower, "upper": upper, "epsilon": 1, "mechanism": "podium"}
-    plan = plan_collect(CollectQuery(name="x", row_key=["id"], columns=[column])).columns["v"]
+    plan = plan_collect(CollectQuery(name="x", row_key=["id"], columns=[column])).columns["v"].plan
     assert plan.verified_epsilon <= 1
 
 
