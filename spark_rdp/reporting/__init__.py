@@ -1,3 +1,3 @@
-"""Explaining a release: terminal tables, and one self-contained HTML page, from what was published."""
+"""Explaining what was published: terminal tables, and one self-contained HTML page, from manifest and data files."""
 
 from __future__ import annotations

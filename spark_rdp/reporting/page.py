@@ -2,52 +2,25 @@
 
 from __future__ import annotations
 
-import os
-import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, Protocol
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from spark_rdp.errors import InvalidInput, JobFailed
+from spark_rdp.errors import InvalidInput
 from spark_rdp.planning import additive
 from spark_rdp.planning.plan import SELECTION, Plan
 from spark_rdp.releases import Component
 from spark_rdp.reporting import story
-from spark_rdp.reporting.figures import Figure, bins, figure, is_bins
+from spark_rdp.reporting.cells import Cell, bin_cells, number_cells
+from spark_rdp.reporting.document import fill, identity, write
+from spark_rdp.reporting.figures import is_bins
 from spark_rdp.reporting.plots import noise_plot
 from spark_rdp.reporting.published import Published, of_table, read_published
 from spark_rdp.reporting.words import against, budget, metric_label, metric_value, number, plain, ranked
-
-
-@dataclass(frozen=True)
-class Bar:
-    """Where 0, a value and the ends of its interval lie in the range of their column, in per cent."""
-
-    zero: float
-    low: float
-    value: float
-    high: float
-
-    @property
-    def width(self) -> float:
-        """The length of the interval."""
-        return round(self.high - self.low, 2)
-
-
-@dataclass(frozen=True)
-class Cell:
-    """One published value: a figure, or for a histogram one figure and bar height per bin."""
-
-    figures: Sequence[Figure]
-    error: str
-    error_width: int
-    bar: Bar | None
-    heights: Sequence[float]
 
 
 @dataclass(frozen=True)
@@ -98,7 +71,7 @@ def write_page(release: Release, target: Path) -> Path:
     """
     if release.folder is not None:
         return write_report(release.folder, target)
-    return _write(render(of_table(release.manifest, release.table())), target)
+    return write(render(of_table(release.manifest, release.table())), target)
 
 
 def write_report(manifest_path: Path, target: Path) -> Path:
@@ -115,39 +88,19 @@ def write_report(manifest_path: Path, target: Path) -> Path:
         InvalidInput: The manifest or the data beside it cannot be used.
         JobFailed: The page cannot be written.
     """
-    return _write(render(read_published(manifest_path)), target)
-
-
-def _write(text: str, target: Path) -> Path:
-    try:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        handle, name = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
-        with os.fdopen(handle, "w", encoding="utf-8") as stream:
-            stream.write(text)
-        os.chmod(name, 0o644)
-        os.replace(name, target)
-    except OSError as failure:
-        again = "The release itself is published; run the same command again for the page."
-        raise JobFailed(f"The report {target} could not be written ({failure.strerror}). {again}") from None
-    return target
+    return write(render(read_published(manifest_path)), target)
 
 
 def render(published: Published) -> str:
     """The page of a release as text; the same release gives the same page."""
     plan = published.plan
-    environment = Environment(
-        loader=PackageLoader("spark_rdp.reporting"),
-        autoescape=True,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        undefined=StrictUndefined,
-    )
     measures = {measure["name"]: measure for measure in published.query["measures"]}
     columns = [_column(published, name) for name in plan.measures]
-    return environment.get_template("report.html.j2").render(
+    return fill(
+        "report.html.j2",
         name=published.query["name"],
         release=published.manifest["release_id"],
-        identity=_identity(published),
+        identity=identity(published.manifest),
         unit=story.unit_name(plan),
         asked=[
             ("Data", story.source_text(published.query.get("source"))),
@@ -162,6 +115,7 @@ def render(published: Published) -> str:
         rows=[(published.keys(row), [column[row] for column in columns]) for row in range(published.rows)],
         shown=published.rows,
         total=published.total_rows,
+        largest=[_largest(published, name) for name in published.largest],
         sections=[
             Section(name, story.measure_text(measures[name], plan), _noises(plan.of(name))) for name in plan.measures
         ],
@@ -170,11 +124,10 @@ def render(published: Published) -> str:
     )
 
 
-def _identity(published: Published) -> list[tuple[str, str]]:
-    manifest = published.manifest
-    facts = [("Query", manifest["query_digest"]), ("Content", manifest["content_digest"])]
-    versions = manifest.get("versions", {})
-    return [*facts, ("Versions", ", ".join(f"{name} {version}" for name, version in sorted(versions.items())))]
+def _largest(published: Published, measure: str) -> tuple[str, list[tuple[list[str], Cell]]]:
+    """A measure and the rows with its largest values."""
+    found = published.largest_of(measure)
+    return measure, [(found.keys(row), cell) for row, cell in enumerate(_column(found, measure))]
 
 
 def _shares(published: Published) -> list[tuple[str, str, str]]:
@@ -205,27 +158,11 @@ def _column_note(published: Published, measure: str) -> str:
 
 
 def _column(published: Published, measure: str) -> list[Cell]:
-    """The cells of one measure, with their bars on a common scale."""
+    """The cells of one measure."""
     values = [published.value(measure, row) for row in range(published.rows)]
     if values and is_bins(values[0][0]):
-        top = max(1, max(max(value) for value, _, _ in values))
-        return [_histogram(value, top) for value in values]
-    within = published.range_of(measure)
-    scale = within or (0.0, 0.0)
-    bottom = min([scale[0], *(low for _, low, _ in values)])
-    width = max([scale[1], *(high for _, _, high in values)]) - bottom or 1.0
-    figures = [figure(*value, within) for value in values]
-    longest = max((len(each.error) for each in figures), default=0)  # aligns the values of a column
-    cells = []
-    for shown, (value, low, high) in zip(figures, values, strict=True):
-        bar = Bar(*(round(100 * (end - bottom) / width, 2) for end in (0.0, low, value, high)))
-        cells.append(Cell([shown], shown.error, longest, bar, ()))
-    return cells
-
-
-def _histogram(value: tuple[Any, Any, Any], top: int) -> Cell:
-    figures, error = bins(*value)
-    return Cell(figures, error, len(error), None, [round(100 * max(0, count) / top, 1) for count in value[0]])
+        return bin_cells(values)
+    return number_cells(values, published.range_of(measure))
 
 
 def _noises(parts: Sequence[Component]) -> list[Noise]:
@@ -252,6 +189,7 @@ def _noise(part: Component, parts: int) -> Noise:
         ("Epsilon", f"{plain(plan.epsilon)}; measured on the noise drawn: {plan.verified_epsilon:.9g}"),
         *([("Delta", plain(plan.delta))] if plan.delta else []),
         ("Lattice", f"whole multiples of {plain(plan.granularity)}"),
+        *story.simulated_facts(plan),
         ("How good it is", story.certificate_text(plan)),
         ("Plan", plan.plan_id[:16]),
     ]

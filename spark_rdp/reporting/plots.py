@@ -1,40 +1,19 @@
-"""Pictures of noise, as SVG to put into a page."""
+"""Pictures of noise that is added to an aggregate."""
 
 from __future__ import annotations
 
-import io
-import re
 from collections.abc import Mapping
-from typing import Any
 
-import matplotlib
 import numpy as np
-from matplotlib.figure import Figure
 
 from spark_rdp.mechanisms.base import Additive
+from spark_rdp.reporting.picture import CHOSEN, RIVALS, canvas
 
-#: Okabe and Ito's colours, told apart by people with any colour vision; dashes tell the lines apart in black and white.
-CHOSEN = "#0072B2"
-RIVALS = [
-    ("#D55E00", (0, (5, 2))),
-    ("#009E73", (0, (1, 1.5))),
-    ("#CC79A7", (0, (6, 2, 1, 2))),
-    ("#56B4E9", (0, (3, 3))),
-]
-INK = "#444444"
 #: Up to this many lattice points each one is drawn as a step of its own.
 MOST_STEPS = 120
 SAMPLES = 801
-_STYLE = {
-    "svg.fonttype": "none",
-    "font.family": "sans-serif",
-    "font.size": 10,
-    "axes.edgecolor": INK,
-    "axes.labelcolor": INK,
-    "xtick.color": INK,
-    "ytick.color": INK,
-    "text.color": INK,
-}
+#: Rivals that can be told apart in one picture.
+MOST_RIVALS = 4
 
 
 def noise_plot(chosen: tuple[str, Additive], rivals: Mapping[str, Additive], granularity: float, identity: str) -> str:
@@ -57,13 +36,12 @@ def noise_plot(chosen: tuple[str, Additive], rivals: Mapping[str, Additive], gra
     # On a fine lattice a probability per step says nothing to a reader; per unit of the value it does.
     scale = 1.0 if coarse else 1 / granularity
     errors = points * granularity
-    settings: dict[Any, Any] = {**_STYLE, "svg.hashsalt": identity}
-    with matplotlib.rc_context(settings):
-        figure = Figure(figsize=(6.4, 2.7), layout="constrained")
-        axes = figure.subplots()
+    description = f"Mass function of {name} noise against {', '.join(rivals) or 'no rival'}"
+    with canvas((6.4, 2.7), identity, description) as drawing:
+        (axes,) = drawing.axes()
         span = (half + (0.5 if coarse else 0.0)) * granularity
         axes.axvspan(-span, span, color=CHOSEN, alpha=0.09, linewidth=0)
-        styles = [(CHOSEN, "solid", 2.2), *((colour, dashes, 1.6) for colour, dashes in RIVALS)]
+        styles = [(CHOSEN, "solid", 2.2), *((colour, dashes, 1.6) for colour, dashes in RIVALS[:MOST_RIVALS])]
         curves = {f"{name} (chosen)": mechanism, **rivals}
         for (label, curve), (colour, dashes, width) in zip(curves.items(), styles, strict=False):
             (line,) = axes.plot(errors, np.exp(curve.log_mass(points)) * scale, label=label)
@@ -72,23 +50,5 @@ def noise_plot(chosen: tuple[str, Additive], rivals: Mapping[str, Additive], gra
         axes.set_ylim(bottom=0)
         axes.set_xlabel("noise, in the unit of the value")
         axes.set_ylabel("probability" if coarse else "density")
-        axes.spines[["top", "right"]].set_visible(False)
         axes.legend(frameon=False, loc="upper right")
-        drawn = io.StringIO()
-        figure.savefig(
-            drawn,
-            format="svg",
-            transparent=True,
-            metadata={"Date": None, "Creator": None, "Format": None, "Type": None},
-        )
-    return _embedded(drawn.getvalue(), f"Mass function of {name} noise against {', '.join(rivals) or 'no rival'}")
-
-
-def _embedded(document: str, description: str) -> str:
-    """The ``svg`` element of an SVG document, as wide as its place, with a description for those who cannot see it."""
-    element = document[document.index("<svg") :]
-    element = re.sub(r"<metadata>.*?</metadata>\s*", "", element, flags=re.DOTALL)
-    element = re.sub(r'<g id="[^"]*"', "<g", element)  # named alike in every picture, and used by nobody
-    element = re.sub(r'^<svg ([^>]*?)width="[^"]*" height="[^"]*"', r"<svg \1", element, count=1)
-    element = re.sub(r'^<svg ([^>]*?)height="[^"]*" ([^>]*?)width="[^"]*"', r"<svg \1\2", element, count=1)
-    return element.replace("<svg ", f'<svg role="img" aria-label="{description}" ', 1)
+    return drawing.svg

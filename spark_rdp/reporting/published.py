@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import datetime
 import json
-from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from spark_rdp.errors import InvalidInput, invalid
 from spark_rdp.releases import ReleasePlan
+from spark_rdp.reporting.largest import RANKED, Columns, Largest
+from spark_rdp.reporting.manifests import manifest_file, read_manifest
 
 #: What a page or a terminal shows of a large release.
 MOST_ROWS = 200
@@ -25,11 +26,13 @@ class Published:
         manifest: As written beside the data.
         columns: Column name -> the first values.
         total_rows: How many rows were published.
+        largest: Where not all rows were read, for each count and sum the rows with its largest values, as columns.
     """
 
     manifest: dict[str, Any]
-    columns: dict[str, list[Any]]
+    columns: Columns
     total_rows: int
+    largest: dict[str, Columns] = field(default_factory=dict)
 
     @cached_property
     def plan(self) -> ReleasePlan:
@@ -45,6 +48,10 @@ class Published:
     def rows(self) -> int:
         """How many rows were read."""
         return len(next(iter(self.columns.values()), []))
+
+    def largest_of(self, measure: str) -> Published:
+        """The rows with the largest values of a measure, as a release of their own."""
+        return replace(self, columns=self.largest[measure], largest={})
 
     def keys(self, row: int) -> list[str]:
         """The group key of a row, as text."""
@@ -80,57 +87,64 @@ def key_text(value: Any) -> str:
 
 def of_table(manifest: dict[str, Any], table: Any, most_rows: int = MOST_ROWS) -> Published:
     """A release that is held in memory, as an Arrow table."""
-    return Published(manifest, table.slice(0, most_rows).to_pydict(), table.num_rows)
+    reader = _Reader(manifest, most_rows)
+    for batch in table.to_batches():
+        reader.add(batch)
+    return reader.published()
 
 
 def read_published(manifest_path: Path, most_rows: int = MOST_ROWS) -> Published:
-    """Read a manifest and the first rows of the data files beside it.
+    """Read a manifest, and the data files beside it: their first rows and those with the largest values.
 
     Raises:
         InvalidInput: The file is not the manifest of a release of this version, or its data files are gone.
     """
-    path = manifest_path / "manifest.json" if manifest_path.is_dir() else manifest_path
-    try:
-        manifest = json.loads(path.read_text(encoding="utf-8"))
-        measures, keys = (
-            [measure["name"] for measure in manifest["query"]["measures"]],
-            manifest["plan"]["group_columns"],
-        )
-    except OSError as failure:
-        raise invalid("The manifest", "a readable file", str(path), f"The reason is: {failure.strerror}.") from None
-    except (ValueError, KeyError, TypeError):
-        raise invalid(
-            "The manifest", "the manifest.json of a release of this version", str(path), "It lies beside the data."
-        ) from None
-    names = [*keys, *(name + end for name in measures for end in ("", "_low", "_high"))]
-    columns, total = _read_columns(sorted(path.parent.glob("part-*.parquet")), names, most_rows, path)
-    return Published(manifest, columns, total)
-
-
-def _read_columns(
-    files: Sequence[Path], names: Sequence[str], most: int, manifest: Path
-) -> tuple[dict[str, list[Any]], int]:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
+    path, manifest = manifest_file(manifest_path), read_manifest(manifest_path)
+    try:
+        reader = _Reader(manifest, most_rows)
+    except (KeyError, TypeError):
+        raise invalid(
+            "The manifest", "the manifest.json of a release of this version", str(path), "It lies beside the data."
+        ) from None
+    files = sorted(path.parent.glob("part-*.parquet"))
     if not files:
         raise InvalidInput(
-            f"There are no data files beside {manifest}. Give the manifest.json in the folder of the release."
+            f"There are no data files beside {path}. Give the manifest.json in the folder of the release."
         )
-    columns: dict[str, list[Any]] = {name: [] for name in names}
-    total = 0
     try:
         for file in files:
             with pq.ParquetFile(file) as opened:
-                total += opened.metadata.num_rows
-                for batch in opened.iter_batches(batch_size=most, columns=list(names)):
-                    missing = most - len(columns[names[0]])
-                    if missing <= 0:
-                        break
-                    for name in names:
-                        columns[name].extend(batch.column(name)[:missing].to_pylist())
+                for batch in opened.iter_batches(columns=reader.names):
+                    reader.add(batch)
     except (pa.ArrowException, KeyError, OSError):
-        raise InvalidInput(
-            f"The data files beside {manifest} are not those of its release. Restore the folder."
-        ) from None
-    return columns, total
+        raise InvalidInput(f"The data files beside {path} are not those of its release. Restore the folder.") from None
+    return reader.published()
+
+
+class _Reader:
+    """Keeps of any number of rows what a page shows."""
+
+    def __init__(self, manifest: dict[str, Any], most_rows: int) -> None:
+        kinds = {measure["name"]: measure["type"] for measure in manifest["query"]["measures"]}
+        keys = manifest["plan"]["group_columns"]
+        self.names = [*keys, *(name + end for name in kinds for end in ("", "_low", "_high"))]
+        self._manifest, self._most, self._total = manifest, most_rows, 0
+        self._columns: Columns = {name: [] for name in self.names}
+        self._largest = Largest([name for name, kind in kinds.items() if kind in RANKED], self.names)
+
+    def add(self, batch: Any) -> None:
+        """Look at an Arrow record batch."""
+        room = self._most - min(self._total, self._most)
+        if room:
+            for name in self.names:
+                self._columns[name].extend(batch.column(name)[:room].to_pylist())
+        self._largest.add(batch)
+        self._total += batch.num_rows
+
+    def published(self) -> Published:
+        """What was read."""
+        largest = self._largest.columns() if self._total > self._most else {}
+        return Published(self._manifest, self._columns, self._total, largest)

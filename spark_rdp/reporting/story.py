@@ -10,6 +10,11 @@ from spark_rdp.planning.plan import Plan
 from spark_rdp.releases import Component, ReleasePlan
 from spark_rdp.reporting.words import metric_value, number, plain
 
+#: What is not protected while a job runs.
+JOB_LIMITS = (
+    "How long the job ran, what it used of the cluster, and what the cluster itself logs are not protected.",
+    "Expressions and functions of the user that run on single rows are trusted: a hostile one can reveal anything.",
+)
 #: What differential privacy does not do for the reader of a release.
 LIMITS = (
     (
@@ -21,8 +26,7 @@ LIMITS = (
         "of them."
     ),
     "The budgets of all releases of the same data add up. The ledger keeps that sum, for the releases that name it.",
-    "How long the job ran, what it used of the cluster, and what the cluster itself logs are not protected.",
-    "Expressions and functions of the user that run on single rows are trusted: a hostile one can reveal anything.",
+    *JOB_LIMITS,
     (
         "The noise came from a secret that was drawn for this release and never stored. Whoever read it from the "
         "memory of the job can remove the noise."
@@ -109,10 +113,14 @@ def part_text(component: Component, parts: int) -> str:
     )
 
 
+def factor_text(epsilon: float) -> str:
+    """How many times more likely something becomes at most: e to the power epsilon."""
+    return number(math.exp(epsilon), 3) if epsilon <= 14 else f"e^{plain(epsilon)}"
+
+
 def promise(plan: ReleasePlan) -> str:
     """The guarantee, in one sentence."""
-    epsilon = plan.epsilon_millionths / 1e6
-    factor = number(math.exp(epsilon), 3) if epsilon <= 50 else f"e^{plain(epsilon)}"
+    factor = factor_text(plan.epsilon_millionths / 1e6)
     unit = unit_name(plan)
     change = (
         f"one {unit} is added or removed" if plan.neighbours == "add-remove" else f"one {unit} is replaced by another"
@@ -168,18 +176,50 @@ def certificate_text(plan: Plan) -> str:
     if certificate.get("bound") is None:
         return str(certificate.get("reason") or "no optimum is known")
     gap = certificate["relative_gap"]
-    distance = (
-        "this noise reaches it" if gap is not None and gap <= 1e-6 else f"this noise comes within {gap:.2%} of it"
-    )
+    if gap is None or gap > 1:
+        distance = f"this noise has {metric_value(plan.metric, plan.metric_value)}"
+    else:
+        distance = "this noise reaches it" if gap <= 1e-6 else f"this noise comes within {gap:.2%} of it"
     bound = metric_value(plan.metric, certificate["bound"])
     return f"The best possible value is {bound}; {distance}. {certificate['reason']}"
 
 
+def simulated_facts(plan: Plan) -> list[tuple[str, str]]:
+    """Figures of a plan that were found by simulation."""
+    found = plan.facts.get("normalised_divergence")
+    if found is None:
+        return []
+    figures = f"{found['value']:.3g} ± {found['standard_error']:.1g}"
+    histograms = f"standard error; {found['histograms']:,} simulated histograms"
+    return [("Divergence after normalising", f"{figures} ({histograms})")]
+
+
 def charge_facts(manifest: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """What was charged where; says so when nothing was."""
+    """What was charged where, how charges are put together, and what was left; says so when nothing was charged."""
     charge = manifest.get("charge")
     if not charge:
         return [("Charge", "none: no ledger was named, so nobody adds up what is spent on these data")]
     epsilon = plain(charge["epsilon_millionths"] / 1e6)
     delta = f" and delta {plain(charge['delta'])}" if charge.get("delta") else ""
-    return [("Charge", f"epsilon {epsilon}{delta}, once for this release id"), ("Data set", str(charge["dataset"]))]
+    named = f" ({charge['fingerprint']})" if charge.get("fingerprint") else ""
+    facts = [
+        ("Charge", f"epsilon {epsilon}{delta}, once for this release id"),
+        ("Data set", f"{charge['dataset']}{named}"),
+    ]
+    if "composition" in charge:
+        facts.append(("Composition", charge["composition"]))
+    if "balance" in charge:
+        facts.append(("Balance", _balance_text(charge["balance"])))
+    return facts
+
+
+def _balance_text(balance: Mapping[str, Any]) -> str:
+    """What was spent and left when a release was charged."""
+    told = [
+        f"{name} {plain(balance[f'spent_{name}'])} of {plain(balance[f'total_{name}'])} spent, "
+        f"{plain(balance[f'remaining_{name}'])} left"
+        for name in ("epsilon", "delta")
+        if balance[f"total_{name}"]
+    ]
+    count = balance["releases"]
+    return f"{'; '.join(told)}, with this release and {count - 1:,} before it"

@@ -10,9 +10,10 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from spark_rdp.planning.plan import SELECTION
+from spark_rdp.planning.plan import CENTRAL, FINITE, SELECTION
+from spark_rdp.reporting.existence import existence_facts
 from spark_rdp.reporting.figures import bins, figure, is_bins
-from spark_rdp.reporting.story import part_text
+from spark_rdp.reporting.story import certificate_text, part_text, simulated_facts
 from spark_rdp.reporting.words import against, budget, metric_label, metric_value, number, plain, ranked
 
 if TYPE_CHECKING:
@@ -25,13 +26,14 @@ if TYPE_CHECKING:
 TERMINAL_ROWS = 24
 
 
-def _table(title: str | None = None) -> Table:
+def simple_table(title: str | None = None) -> Table:
+    """An empty table in the style of all of them."""
     return Table(title=title, box=box.SIMPLE_HEAD, title_justify="left", title_style="bold", pad_edge=False)
 
 
 def plan_table(plan: Plan) -> RenderableType:
     """A plan beside its rivals, best first, and one sentence of why."""
-    rivals = _table(f"Noise for epsilon {plain(plan.epsilon)}, sensitivity {plain(plan.sensitivity)}")
+    rivals = simple_table()
     rivals.add_column("mechanism")
     rivals.add_column(metric_label(plan.metric), justify="right")
     rivals.add_column(f"against {plan.mechanism}", justify="right")
@@ -43,18 +45,47 @@ def plan_table(plan: Plan) -> RenderableType:
     facts.add_row("verified epsilon", f"{plan.verified_epsilon:.9g}")
     if plan.delta:
         facts.add_row("delta", plain(plan.delta))
-    facts.add_row("values one unit can change", f"{plan.coordinates:,}")
-    facts.add_row("granularity", f"{plan.granularity:.6g}")
-    facts.add_row("95 % of the noise within", f"± {number(plan.build().quantile(0.95) * plan.granularity)}")
-    facts.add_row("certificate", str(plan.certificate["reason"]))
+    if plan.model == SELECTION:
+        facts.add_row("groups one unit can change", f"{plan.coordinates:,}")
+    elif plan.model == CENTRAL:
+        any_number = "any number, by the L1 norm together"
+        facts.add_row("values one unit can change", any_number if _norm(plan) else f"{plan.coordinates:,}")
+        facts.add_row("95 % of the noise within", f"± {number(reach_of(plan))}")
+    if plan.model == FINITE:
+        for name, text in existence_facts(plan):
+            facts.add_row(name, text)
+    elif plan.model != SELECTION:
+        facts.add_row("granularity", f"{plan.granularity:.6g}")
+    for name, text in simulated_facts(plan):
+        facts.add_row(name.lower(), text)
+    certificate = plan.certificate["reason"] if plan.certificate["bound"] is None else certificate_text(plan)
+    facts.add_row("certificate", str(certificate))
     facts.add_row("plan", plan.plan_id[:16])
-    return Group(rivals, facts, Text(), Text(plan.why))
+    return Group(Text(_title(plan), style="bold"), rivals, facts, Text(), Text(plan.why))
+
+
+def _title(plan: Plan) -> str:
+    epsilon = f"epsilon {plain(plan.epsilon)}"
+    if _norm(plan):
+        return f"Noise for {epsilon}, a vector that changes by {plain(_norm(plan))} in the L1 norm"
+    if plan.model == CENTRAL:
+        return f"Noise for {epsilon}, sensitivity {plain(plan.sensitivity)}"
+    if plan.model == SELECTION:
+        return f"Selection of a quantile for {epsilon}"
+    if plan.model == FINITE:
+        return f"One of {plan.integer_sensitivity + 1:,} cells, {epsilon} per unit of distance"
+    return f"Noise for {epsilon}, one value in a range of length {plain(plan.sensitivity)}"
+
+
+def _norm(plan: Plan) -> float:
+    """The L1 norm of the change a plan covers; 0 where it was made for a profile."""
+    return float(plan.facts.get("l1_norm", 0.0))
 
 
 def release_table(published: Published, most: int = TERMINAL_ROWS) -> RenderableType:
     """The first rows of a release: each value with its error bar; marked ≈ where the noise is as large as the value."""
     plan = published.plan
-    table = _table(published.manifest["release_id"])
+    table = simple_table(published.manifest["release_id"])
     for key in plan.group_columns:
         table.add_column(Text(key))
     for name in plan.measures:
@@ -65,7 +96,8 @@ def release_table(published: Published, most: int = TERMINAL_ROWS) -> Renderable
         table.add_row(*keys, *(_cell(published, name, row) for name in plan.measures))
     notes = ["± : 95 % of the noise; ≈ : the noise is as large as the value."]
     if shown < published.total_rows:
-        notes.insert(0, f"The first {shown:,} of {published.total_rows:,} rows.")
+        hidden = published.total_rows - shown
+        notes.insert(0, f"The first {shown:,} of {published.total_rows:,} rows; {hidden:,} are not shown here.")
     return Group(table, *(Text(note, style="dim") for note in notes))
 
 
@@ -86,7 +118,7 @@ def printable(text: str) -> str:
 
 def noise_table(plan: ReleasePlan) -> RenderableType:
     """The noise of each measure: mechanism, share of the budget, how far 95 % of it reaches, and the next best."""
-    table = _table("Noise")
+    table = simple_table("Noise")
     for heading in ("measure", "mechanism", "epsilon", "95 % within", "metric", "value", "runner-up"):
         table.add_column(heading, justify="right" if heading in ("epsilon", "95 % within", "value") else "left")
     for component in plan.components:
@@ -113,7 +145,7 @@ def reach_of(noise: Plan) -> float:
 
 def balance_table(balance: Balance) -> RenderableType:
     """The budget of a data set: total, spent, left."""
-    table = _table(f"Budget of {balance.dataset}")
+    table = simple_table(f"Budget of {balance.dataset}")
     table.add_column("")
     for heading in ("total", "spent", "left"):
         table.add_column(heading, justify="right")
@@ -130,7 +162,7 @@ def history_table(dataset: str, entries: Sequence[Entry]) -> RenderableType:
     """Every event of a data set, oldest first."""
     if not entries:
         return Text(f"Nothing was charged to {dataset} yet.")
-    table = _table(f"History of {dataset}")
+    table = simple_table(f"History of {dataset}")
     for heading in ("when", "release", "event", "epsilon", "delta", "query", "location"):
         table.add_column(heading, justify="right" if heading in ("epsilon", "delta") else "left", overflow="fold")
     for entry in entries:

@@ -6,8 +6,15 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-#: Metrics whose larger value is the better one.
-HIGHER_IS_BETTER = frozenset({"usefulness"})
+from spark_rdp.planning.plan import HIGHER_IS_BETTER
+
+#: Metrics of one noised value that need no parameter to be named.
+_VARIANCES = {
+    "average-variance": "average variance",
+    "worst-variance": "largest variance",
+    "center-variance": "variance at the centre",
+    "prior-variance": "variance under the prior",
+}
 
 
 def number(value: float | int | None, digits: int = 4) -> str:
@@ -42,12 +49,16 @@ def metric_label(spec: str | Mapping[str, Any]) -> str:
     """What the value of a metric measures."""
     name = metric_name(spec)
     argument: Any = None if isinstance(spec, str) else spec[name]
+    if name in _VARIANCES:
+        return _VARIANCES[name]
     if name == "l1":
         return "mean absolute error"
     if name == "l2":
         return "root mean square error"
     if name == "usefulness":
         return f"P(|error| ≤ {plain(argument)})"
+    if name == "exact-match":
+        return "P(right cell)"
     if name == "mallows":
         return f"Mallows distance of order {plain(argument)}"
     if name == "lp":

@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 import math
 import re
-from html.parser import HTMLParser
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from html_page import Page
 from rich.console import Console
 
 from spark_rdp.errors import InvalidInput
@@ -23,7 +23,7 @@ from spark_rdp.reporting import words
 from spark_rdp.reporting.figures import figure
 from spark_rdp.reporting.page import write_report
 from spark_rdp.reporting.plots import noise_plot
-from spark_rdp.reporting.published import read_published
+from spark_rdp.reporting.published import of_table, read_published
 from spark_rdp.reporting.table import balance_table, history_table, noise_table, plan_table, release_table
 
 HOSTILE = ['<script>alert("x")</script>', "</td></tr>", "{{ 7 * 7 }}", "&amp;", "$x$", "\x1b[31mred", "", None]
@@ -68,30 +68,26 @@ def published(folder: Path, asked: ReleaseQuery, keys: list, seed: int = 7) -> P
         "query_digest": asked.digest(),
         "content_digest": "0" * 64,
         "versions": {"spark_rdp": "0.1.0"},
-        "charge": {"dataset": "shop", "epsilon_millionths": 2_000_000, "delta": 0.0},
+        "charge": {
+            "dataset": "shop",
+            "fingerprint": "warehouse v7",
+            "epsilon_millionths": 2_000_000,
+            "delta": 0.0,
+            "accounting": "pure",
+            "composition": "The epsilons of all releases add up, and so do their deltas.",
+            "balance": {
+                "total_epsilon": 10.0,
+                "spent_epsilon": 3.5,
+                "remaining_epsilon": 6.5,
+                "total_delta": 1e-6,
+                "spent_delta": 0.0,
+                "remaining_delta": 1e-6,
+                "releases": 2,
+            },
+        },
     }
     (folder / "manifest.json").write_text(json.dumps(manifest))
     return folder
-
-
-class Page(HTMLParser):
-    """Collects tags, their attributes, and the text."""
-
-    def __init__(self, text: str) -> None:
-        super().__init__()
-        self.tags: list[tuple[str, dict]] = []
-        self.words: list[str] = []
-        self.feed(text)
-
-    def handle_starttag(self, tag, attrs):
-        self.tags.append((tag, dict(attrs)))
-
-    def handle_data(self, data):
-        self.words.append(data)
-
-    @property
-    def text(self) -> str:
-        return " ".join(" ".join(self.words).split())
 
 
 def printed(renderable) -> str:
@@ -141,7 +137,9 @@ def test_page_tells_what_was_asked_protected_and_charged(html):
         "country: FR, DE",
         "Epsilon, in total 2",
         "epsilon 2, once for this release id",
-        "shop",
+        "shop (warehouse v7)",
+        "The epsilons of all releases add up",
+        "epsilon 3.5 of 10 spent, 6.5 left; delta 0 of 1e-06 spent, 1e-06 left, with this release and 1 before it",
         "The error bars cover the noise only",
     ):
         assert told in text, told
@@ -208,7 +206,30 @@ def test_a_large_release_is_cut_and_says_so(tmp_path):
     html = write_report(folder, tmp_path / "report.html").read_text()
     assert "The first 200 of 1,000 rows are shown" in Page(html).text
     assert len(html) < 400_000
-    assert "The first 24 of 1,000 rows." in printed(release_table(read_published(folder)))
+    shown = printed(release_table(read_published(folder)))
+    assert "The first 24 of 1,000 rows; 976 are not shown here." in shown
+
+
+def test_the_largest_values_of_a_large_release_are_shown(tmp_path):
+    """Whichever file and row they lie in, with ties in the order of the rows; not of means, which say little there."""
+    asked = query(group_by={"day": {"range": [0, 999]}}, measures=[MEASURES[0], MEASURES[3]])
+    folder = published(tmp_path / "out", asked, list(range(1000)))
+    table = pq.read_table(folder / "part-00000.parquet")
+    for number in range(4):
+        pq.write_table(table.slice(250 * number, 250), folder / f"part-0000{number}.parquet", row_group_size=100)
+    values = table.column("orders").to_numpy()
+    expected = np.argsort(-values, kind="stable")[:10]
+    release = read_published(folder)
+    assert list(release.largest) == ["orders"]
+    assert release.largest["orders"]["day"] == expected.tolist()
+    assert release.largest["orders"]["orders"] == values[expected].tolist()
+    assert of_table(release.manifest, table).largest == release.largest
+    text = Page(write_report(folder, tmp_path / "report.html").read_text()).text
+    rows = [
+        f"{day} {figure(*release.largest_of('orders').value('orders', row)).text}" for row, day in enumerate(expected)
+    ]
+    assert all(row in text.partition("Largest values")[2] for row in rows)
+    assert not read_published(published(tmp_path / "small", asked, list(range(200)))).largest
 
 
 @pytest.mark.parametrize(
@@ -226,6 +247,18 @@ def test_one_overall_row_and_other_units(tmp_path, privacy):
     else:
         assert "replacing one customer by another" in text
         assert "e^60" in text
+
+
+def test_a_relative_entropy_is_shown_as_analysts_will_see_it(tmp_path):
+    """Planned as a sum over cells; the page also shows the divergence of normalised histograms, by simulation."""
+    metric = {"relative_entropy": {"prior": [900, 500, 80]}}
+    asked = query(measures=[{**MEASURES[4], "metric": metric}])
+    out = published(tmp_path / "out", asked, ["FR", "DE"])
+    write_report(out, tmp_path / "page.html")
+    page = Page((tmp_path / "page.html").read_text())
+    simulated = read_published(out).plan.components[0].plan.facts["normalised_divergence"]
+    assert f"Divergence after normalising {simulated['value']:.3g} ± " in page.text
+    assert "2,048 simulated histograms" in page.text
 
 
 def test_an_empty_release_has_a_page(tmp_path):
