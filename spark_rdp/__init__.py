@@ -12,9 +12,12 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 _HOME = {
+    "AveragesQuery": "spark_rdp.queries.averages",
     "BudgetRefused": "spark_rdp.errors",
     "CollectQuery": "spark_rdp.queries",
     "CustomLoss": "spark_rdp.metrics",
+    "DegreesQuery": "spark_rdp.queries.degrees",
+    "EstimateQuery": "spark_rdp.queries",
     "InvalidInput": "spark_rdp.errors",
     "JobFailed": "spark_rdp.errors",
     "L1": "spark_rdp.metrics",
@@ -23,10 +26,14 @@ _HOME = {
     "Lp": "spark_rdp.metrics",
     "Mallows": "spark_rdp.metrics",
     "Plan": "spark_rdp.planning.plan",
+    "PrivateNaiveBayes": "spark_rdp.ml",
+    "PrivateNaiveBayesModel": "spark_rdp.ml",
+    "RangesQuery": "spark_rdp.queries.ranges",
     "ReleaseQuery": "spark_rdp.queries",
     "SparkRdpError": "spark_rdp.errors",
     "Usefulness": "spark_rdp.metrics",
     "collect": "spark_rdp.spark.collect",
+    "estimate": "spark_rdp.spark.estimate",
     "plan": "spark_rdp.planning.additive",
     "register_functions": "spark_rdp.spark.functions",
     "release": "spark_rdp.spark.release",
@@ -36,29 +43,41 @@ if TYPE_CHECKING:
     from spark_rdp.errors import BudgetRefused, InvalidInput, JobFailed, SparkRdpError
     from spark_rdp.ledger import Ledger
     from spark_rdp.metrics import L1, L2, CustomLoss, Lp, Mallows, Usefulness
+    from spark_rdp.ml import PrivateNaiveBayes, PrivateNaiveBayesModel
     from spark_rdp.planning.additive import plan
     from spark_rdp.planning.plan import Plan
-    from spark_rdp.queries import CollectQuery, ReleaseQuery
+    from spark_rdp.queries import CollectQuery, EstimateQuery, ReleaseQuery
+    from spark_rdp.queries.averages import AveragesQuery
+    from spark_rdp.queries.degrees import DegreesQuery
+    from spark_rdp.queries.ranges import RangesQuery
     from spark_rdp.spark.collect import collect
+    from spark_rdp.spark.estimate import estimate
     from spark_rdp.spark.functions import register_functions
     from spark_rdp.spark.release import release
 
 __all__ = [
     "L1",
     "L2",
+    "AveragesQuery",
     "BudgetRefused",
     "CollectQuery",
     "CustomLoss",
+    "DegreesQuery",
+    "EstimateQuery",
     "InvalidInput",
     "JobFailed",
     "Ledger",
     "Lp",
     "Mallows",
     "Plan",
+    "PrivateNaiveBayes",
+    "PrivateNaiveBayesModel",
+    "RangesQuery",
     "ReleaseQuery",
     "SparkRdpError",
     "Usefulness",
     "collect",
+    "estimate",
     "plan",
     "register_functions",
     "release",

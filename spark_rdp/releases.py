@@ -33,6 +33,7 @@ from spark_rdp.queries import (
     Sum,
     check_id,
 )
+from spark_rdp.queries.published import PublishedQuery
 
 Role = Literal["count", "sum", "bins", "quantile"]
 Kind = Literal["rows", "units", "total", "centred", "bins"]
@@ -62,7 +63,7 @@ class Component:
         exponent: The lattice is the multiples of ``2**exponent``.
         lower, upper: The contribution of a unit to a group (to a bin) lies between them, in lattice integers.
         cap: The most rows of a unit that count in a group.
-        value_lower, value_upper: The bounds of the values (of the total, for a sum).
+        value_lower, value_upper: The bounds of the values (of the total, for a sum; of what is published, for a count).
         centre: What is subtracted from each value before it is added (kind centred).
         edges: The edges of the bins.
         width: How many numbers per group. Bins are an array, even a single one; everything else is one number.
@@ -190,7 +191,7 @@ class ReleasePlan:
             raise InvalidInput("The plan must be the text of a release plan of this version. Plan again.") from None
 
 
-def release_id(query: ReleaseQuery, run: str | None = None) -> str:
+def release_id(query: ReleaseQuery | PublishedQuery, run: str | None = None) -> str:
     """The id under which a release is charged, published and found again: ``name``, or ``name@run``.
 
     Raises:
@@ -298,9 +299,9 @@ def _centred(measure: Mean, where: str) -> _Part:
 def _parts(measure: Measure, where: str) -> list[_Part]:
     if isinstance(measure, Count):
         cap = measure.max_per_group or 1
-        return [_Part("count", "rows", measure.column, upper=cap, cap=cap)]
+        return [_Part("count", "rows", measure.column, upper=cap, cap=cap, **_limits(measure.maximum))]
     if isinstance(measure, CountUnits):
-        return [_Part("count", "units")]
+        return [_Part("count", "units", **_limits(measure.maximum))]
     if isinstance(measure, Sum):
         return [_total(measure, where)]
     if isinstance(measure, Mean):
@@ -328,6 +329,11 @@ def _parts(measure: Measure, where: str) -> list[_Part]:
     # because the loss of a shift by m is at most m times the loss of a shift by one.
     width = len(measure.bins) - 1
     return [_Part("bins", "bins", measure.column, upper=cap, cap=cap, edges=measure.bins, width=width, coordinates=cap)]
+
+
+def _limits(maximum: int | None) -> dict[str, Any]:
+    """The bounds of a published count with a declared maximum."""
+    return {} if maximum is None else {"value_lower": 0.0, "value_upper": float(maximum)}
 
 
 class _Planner:
@@ -374,14 +380,14 @@ class _Planner:
     def _noise(
         self, part: _Part, measure: NoisedMeasure, millionths: int, delta: float, coordinates: int, steps: int
     ) -> Plan:
-        key = (millionths, delta, steps, part.exponent, coordinates, measure.metric, measure.mechanism)
+        key = (millionths, delta, steps, part.exponent, coordinates, measure.metric, measure.noise)
         if key not in self.plans:
             granularity = math.ldexp(1.0, part.exponent)
             self.plans[key] = additive.plan(
                 epsilon=millionths / _MILLION,
                 sensitivity=steps * granularity,
                 metric=measure.metric,
-                mechanism=measure.mechanism,
+                mechanism=measure.noise,
                 coordinates=coordinates,
                 granularity=granularity,
                 delta=delta,

@@ -1,4 +1,4 @@
-"""The command line: ``spark-rdp plan | release | collect | ledger | schema | report | demo``.
+"""The command line: ``spark-rdp plan | release | collect | estimate | ledger | schema | report | demo``.
 
 A verb imports what it needs when it runs, so that planning needs neither Spark nor Java and answers in a second.
 """
@@ -7,13 +7,15 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from contextlib import nullcontext
 from importlib.metadata import PackageNotFoundError, version
 from typing import Annotated, Optional
 
 import typer
 
-from spark_rdp.cli import collect, demo, ledger, plan, release, report
-from spark_rdp.cli.terminal import explain
+from spark_rdp.cli import collect, demo, estimate, ledger, plan, release, report
+from spark_rdp.cli.terminal import LOG_JSON, explain
+from spark_rdp.stages import json_lines
 
 app = typer.Typer(
     name="spark-rdp",
@@ -26,7 +28,9 @@ app = typer.Typer(
 app.command("plan")(plan.plan)
 app.command("release")(release.release)
 app.command("collect")(collect.collect)
+app.command("estimate")(estimate.estimate)
 release.schema_app.command("collect")(collect.schema)
+release.schema_app.command("estimate")(estimate.schema)
 app.add_typer(ledger.app, name="ledger")
 app.add_typer(release.schema_app, name="schema")
 app.command("report")(report.report)
@@ -62,9 +66,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         argv: Arguments after the program's name; those of the process if None.
     """
     arguments = list(sys.argv[1:] if argv is None else argv) or ["--help"]
-    try:
-        return int(app(arguments, prog_name="spark-rdp", standalone_mode=False) or 0)
-    except BrokenPipeError:  # the reader of a pipe (head, less) went away
-        return 0
-    except (Exception, KeyboardInterrupt) as failure:
-        return explain(failure, verbose="--verbose" in arguments)
+    log_json = LOG_JSON in arguments
+    with json_lines(sys.stderr) if log_json else nullcontext():
+        try:
+            return int(app(arguments, prog_name="spark-rdp", standalone_mode=False) or 0)
+        except BrokenPipeError:  # the reader of a pipe (head, less) went away
+            return 0
+        except (Exception, KeyboardInterrupt) as failure:
+            return explain(failure, verbose="--verbose" in arguments, log_json=log_json)

@@ -7,8 +7,18 @@ import sys
 import traceback
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Annotated
 
-from spark_rdp.errors import InvalidInput, SparkRdpError, invalid
+import typer
+
+from spark_rdp.errors import InvalidInput, SparkRdpError, invalid, missing
+from spark_rdp.stages import reached_stage
+
+#: The option of every verb that publishes; `main` looks for it.
+LOG_JSON = "--log-json"
+LogJson = Annotated[
+    bool, typer.Option(LOG_JSON, help="Write one JSON line per stage on stderr, an error included; never with data.")
+]
 
 #: What an unforeseen failure ends with: nothing was published, the same call can be made again.
 FAILED = 4
@@ -21,12 +31,13 @@ def sentence(text: str) -> str:
     return line if line.endswith((".", "?", "!")) else f"{line}."
 
 
-def explain(failure: BaseException, verbose: bool) -> int:
+def explain(failure: BaseException, verbose: bool, log_json: bool = False) -> int:
     """Tell a failure in one sentence on stderr and return the exit code that goes with it.
 
     Args:
         failure: What was raised.
         verbose: Print the trace as well.
+        log_json: Tell it as the last stage instead.
     """
     if isinstance(failure, SparkRdpError):
         text, code = str(failure), failure.exit_code
@@ -39,7 +50,10 @@ def explain(failure: BaseException, verbose: bool) -> int:
         text, code = f"Failed unexpectedly ({type(failure).__name__}); run again with --verbose for the trace", FAILED
     if verbose:
         traceback.print_exception(type(failure), failure, failure.__traceback__, file=sys.stderr)
-    sys.stderr.write(f"spark-rdp: {sentence(text)}\n")
+    if log_json:
+        reached_stage("failed", exit_code=code, message=sentence(text))
+    else:
+        sys.stderr.write(f"spark-rdp: {sentence(text)}\n")
     return code
 
 
@@ -83,3 +97,18 @@ def existing_file(path: Path, name: str) -> Path:
     if not path.is_file():
         raise invalid(name, "a file that exists", str(path), "Check the path.")
     return path
+
+
+def report_path(configured: str | None, run: str | None) -> Path | None:
+    """Where a report goes; ``{run}`` in the configured path is the run."""
+    if configured is None:
+        return None
+    if run is None and "{run}" in configured:
+        raise missing("run", "report contains {run}; use for example --run 2026-11-30.")
+    return Path(configured.replace("{run}", run or ""))
+
+
+def short_path(path: Path) -> str:
+    """A path relative to where the user is, if it lies below."""
+    here = Path.cwd()
+    return str(path.relative_to(here) if path.is_absolute() and path.is_relative_to(here) else path)

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
+import datetime
 import json
 import os
+import runpy
+import sys
+import types
 from pathlib import Path
 
 import pytest
@@ -58,14 +63,15 @@ def test_a_release_is_published_once_then_read_back_then_refused_when_the_budget
     assert main(["release", conf, "--run", "1", "--dry-run"]) == 0
     told = capsys.readouterr()
     assert "shop@1 would cost epsilon 1." in told.out
-    assert "enough." in told.out
+    assert "Left on shop: epsilon 1.5 and delta 0; enough. Afterwards: epsilon 0.5." in told.out
+    assert "The epsilons of all releases add up" in told.out
     assert not (shop / "out").exists()
 
     assert main(["release", conf, "--run", "1"]) == 0
     told = capsys.readouterr()
     assert told.err == ""
     assert "shop@1 is published." in told.out
-    assert "Charged epsilon 1 to shop." in told.out
+    assert "Charged epsilon 1 to shop. Left: 0.5." in told.out
     assert [line.split()[0] for line in told.out.splitlines() if line.split()[:1] in (["DE"], ["FR"], ["XX"])] == [
         "DE",
         "FR",
@@ -92,15 +98,19 @@ def test_a_release_is_published_once_then_read_back_then_refused_when_the_budget
     assert content(shop / "out") == first
 
     assert main(["release", conf, "--run", "2", "--dry-run"]) == 0
-    assert "not enough, it would be refused" in capsys.readouterr().out
+    told = capsys.readouterr().out
+    assert "not enough, it would be refused" in told
+    assert "epsilon is short by 0.5 " in told
     assert main(["release", conf, "--run", "1", "--dry-run"]) == 0
-    assert "running it again costs nothing" in capsys.readouterr().out
+    told = capsys.readouterr().out
+    assert "It is published in" in told
+    assert "running it again costs nothing" in told
 
     assert main(["ledger", "show", "shop", "--url", url, "--json"]) == 0
     balance = json.loads(capsys.readouterr().out)
     assert (balance["spent_millionths"], balance["remaining_epsilon"], balance["releases"]) == (1_000_000, 0.5, 1)
     assert main(["ledger", "history", "shop", "--url", url, "--json"]) == 0
-    assert [entry["event"] for entry in json.loads(capsys.readouterr().out)] == ["reserved", "published"]
+    assert [entry["event"] for entry in json.loads(capsys.readouterr().out)] == ["reserved", "prepared", "published"]
 
     again = shop / "again.html"
     assert main(["report", str(shop / "out/run=1/manifest.json"), "--output", str(again)]) == 0
@@ -131,6 +141,9 @@ CHANGES = [
     ("max_per_group: 3", "max_per_group: 0"),
     ("lower: 0, upper: 50", "lower: 50, upper: 0"),
     (", upper: 50", ""),
+    ("path: {folder}/out", "path: s3a://bucket/out"),
+    ("dataset: shop}", "dataset: shop, fingerprint: sales@v3}"),
+    (", dataset: shop}", "}"),
     ("type: sum", "type: median"),
     ("bins: [0, 5, 10, 20]", "bins: [0, 0]"),
     ("name: basket", "name: ORDERS"),
@@ -159,11 +172,60 @@ def test_bad_configuration_is_one_sentence_before_spark_starts(shop, capsys, mon
         main(["ledger", "create", "shop", "--epsilon", "9", "--url", f"sqlite:///{shop}/budget.db"])
         capsys.readouterr()
     monkeypatch.setattr("spark_rdp.spark.session.build", lambda *_, **__: pytest.fail("a Spark session was asked for"))
-    assert main(["release", str(conf), "--run", "1"]) == 2
-    told = capsys.readouterr()
-    assert told.out == ""
-    assert one_sentence(told.err), told.err
-    assert not (shop / "out").exists()
+    for more in ((), ("--dry-run",)):
+        assert main(["release", str(conf), "--run", "1", *more]) == 2
+        told = capsys.readouterr()
+        assert told.out == ""
+        assert one_sentence(told.err), told.err
+        assert not (shop / "out").exists()
+
+
+def test_every_stage_is_one_line_of_json_without_data(spark, shop, capsys):
+    conf = shop / "shop.yaml"
+    url = f"sqlite:///{shop}/budget.db"
+    main(["ledger", "create", "shop", "--epsilon", "1.5", "--url", url])
+    capsys.readouterr()
+
+    def lines(run: str, code: int) -> list[dict[str, object]]:
+        assert main(["release", str(conf), "--run", run, "--log-json"]) == code
+        return [json.loads(line) for line in capsys.readouterr().err.splitlines()]
+
+    told = lines("1", 0)
+    assert [line["stage"] for line in told] == ["planned", "reserved", "computing", "prepared", "published"]
+    assert {line["release_id"] for line in told} == {"shop@1"}
+    assert (told[1]["epsilon"], told[1]["remaining_epsilon"], told[1]["dataset"]) == (1.0, 0.5, "shop")
+    known = {"at", "stage", "release_id", "query_digest", "epsilon", "delta", "dataset", "new", "remaining_epsilon"}
+    assert set().union(*told) == known | {"content_digest", "rows", "folder"}
+    assert told[-1]["rows"] == 3, "the declared keys, which are no data"
+    assert [line["stage"] for line in lines("1", 0)] == ["planned", "reserved", "read-back"]
+    refused = lines("2", 3)
+    assert [line["stage"] for line in refused] == ["planned", "failed"]
+    assert refused[-1]["exit_code"] == 3
+    assert "epsilon is short by 0.5" in str(refused[-1]["message"])
+    conf.write_text(conf.read_text().replace("epsilon: 1.0", "epsilon: -1"))
+    (failed,) = lines("3", 2)
+    assert (failed["stage"], failed["exit_code"]) == ("failed", 2)
+
+
+def test_the_scheduled_example_runs(shop, capsys, monkeypatch):
+    """The command of conf/airflow_daily.py, with the day filled in as Airflow does; Airflow itself is not needed."""
+    commands: list[str] = []
+    operators = types.ModuleType("airflow.providers.standard.operators.bash")
+    operators.BashOperator = lambda *, bash_command, **_: commands.append(bash_command)
+    sdk = types.ModuleType("airflow.sdk")
+    sdk.DAG = lambda *_, **__: contextlib.nullcontext()
+    for name, module in {operators.__name__: operators, sdk.__name__: sdk}.items():
+        monkeypatch.setitem(sys.modules, name, module)
+    root = Path(__file__).resolve().parents[2]
+    runpy.run_path(str(root / "conf/airflow_daily.py"))
+    (command,) = commands
+    program, *arguments = command.replace("{{ ds }}", "2026-11-30").replace("conf/", f"{root}/conf/").split()
+    assert program == "spark-rdp"
+    monkeypatch.chdir(shop)
+    main(["ledger", "create", "orders", "--epsilon", "30"])
+    capsys.readouterr()
+    assert main([*arguments, "--dry-run"]) == 0
+    assert "orders-by-country@2026-11-30 would cost epsilon 1." in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("run", ["", "a/b", "..", "x y", "-x"])
@@ -203,7 +265,7 @@ def test_an_unwritable_report_is_told_after_publication(spark, shop, capsys):
     assert main(["release", str(conf), "--run", "1"]) == 4
     told = capsys.readouterr().err
     assert one_sentence(told)
-    assert "The release itself is published" in told
+    assert "is published; run the same command again for the page" in told
     assert (shop / "out/run=1/manifest.json").exists()
 
 
@@ -214,8 +276,13 @@ def test_an_unwritable_report_is_told_after_publication(spark, shop, capsys):
         *(["create", "shop", "--epsilon", value] for value in ("0", "-1", "nan", "inf", "x")),
         ["create", "shop", "--epsilon", "1", "--delta", "1"],
         ["create", "", "--epsilon", "1"],
+        ["create", "shop", "--epsilon", "1", "--accounting", "renyi"],
+        ["create", "shop", "--epsilon", "1", "--accounting", "pld"],
         ["show", "shop"],
+        ["show", "shop", "--window", "0d"],
         ["history", "shop"],
+        ["history", "shop", "--since", "yesterday"],
+        ["abandon", "shop", "r"],
         ["show"],
     ],
     ids=" ".join,
@@ -234,6 +301,31 @@ def test_a_budget_is_decided_once(tmp_path, capsys):
     capsys.readouterr()
     assert main([*create, "2"]) == 2
     assert one_sentence(capsys.readouterr().err)
+
+
+def test_a_window_is_shown_beside_the_life_time(tmp_path, capsys):
+    from spark_rdp.ledger import Ledger
+
+    url = f"sqlite:///{tmp_path}/budget.db"
+    months_ago = datetime.datetime.now(datetime.timezone.utc) - datetime.timedelta(days=60)
+    Ledger(url).create("shop", 3.0)
+    Ledger(url, clock=lambda: months_ago).reserve("shop", "old", "a" * 64, 1_000_000)
+    Ledger(url).reserve("shop", "new", "a" * 64, 250_000)
+    assert main(["ledger", "show", "shop", "--url", url, "--window", "30d"]) == 0
+    told = capsys.readouterr().out
+    assert "epsilon 0.25, delta 0 by 1 release." in told
+    assert "In the life of shop: epsilon 1.25, delta 0 by 2 releases; left: 1.75." in told
+    assert main(["ledger", "show", "shop", "--url", url, "--window", "9w", "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert (told["window"]["spent_epsilon"], told["spent_epsilon"], told["remaining_epsilon"]) == (1.25, 1.25, 1.75)
+    since = (months_ago + datetime.timedelta(days=1)).isoformat()
+    assert main(["ledger", "history", "shop", "--url", url, "--since", since]) == 0
+    told = capsys.readouterr().out
+    assert "new" in told
+    assert "old" not in told
+    assert "In the life of shop: epsilon 1.25" in told
+    assert main(["ledger", "abandon", "shop", "new", "--url", url]) == 0
+    assert "left: 2." in capsys.readouterr().out
 
 
 def test_the_schema_knows_every_key_of_the_example(capsys):

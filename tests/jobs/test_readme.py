@@ -9,6 +9,8 @@ from __future__ import annotations
 import json
 import os
 import re
+import secrets
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -38,6 +40,9 @@ def folder(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("readme")
     rows = [f"{n % 400},{('FR', 'DE', 'GB', 'IT')[n % 7 % 4]},{n % 60}.5" for n in range(2000)]
     (folder / "orders.csv").write_text("\n".join(["customer,country,amount", *rows]) + "\n")
+    shutil.copytree(README.parent / "conf", folder / "conf")
+    (folder / "secret").write_text(secrets.token_hex(32))  # as conf/telemetry.yaml says
+    (folder / "secret").chmod(0o600)
     python = []
     for language, text in blocks():
         if language == "yaml":
@@ -68,6 +73,9 @@ def test_everything_in_the_readme_runs(folder):
     assert (folder / "out/report.html").exists()
     assert (folder / "out/python.html").exists()
     assert (folder / "out/again.html").exists()
+    assert (folder / "out/telemetry/report.html").exists()
+    assert (folder / "out/battery/report.html").exists()
+    assert (folder / "sweep.svg").exists()
 
 
 def test_the_blocks_are_of_the_promised_kinds():

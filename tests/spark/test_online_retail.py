@@ -66,7 +66,7 @@ def test_the_bounded_statistics_equal_pandas(spark: SparkSession, shared_data: P
     # The hash comes from Spark; which groups it keeps is decided here.
     mask = (1 << (len(countries) * len(MONTHS) - 1).bit_length()) - 1
     pairs = spark.createDataFrame(pa.Table.from_pandas(units[["unit", "group"]], preserve_index=False))
-    hashed = F.xxhash64(F.lit(SALT).cast("bigint"), "unit", "group").bitwiseAND(~mask).bitwiseOR(F.col("group"))
+    hashed = F.xxhash64(F.lit(SALT.to_bytes(8, "big")), "unit", "group").bitwiseAND(~mask).bitwiseOR(F.col("group"))
     units = units.merge(pairs.withColumn("order", hashed).toArrow().to_pandas(), on=["unit", "group"], validate="1:1")
     units = units[units.groupby("unit")["order"].rank(method="first") <= 3]
     bounded = pd.DataFrame(

@@ -13,10 +13,10 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from spark_rdp.errors import BudgetRefused, InvalidInput, JobFailed
+from spark_rdp.folders import content_digest, output_folder
 from spark_rdp.ledger import Ledger
-from spark_rdp.publishing import content_digest
 from spark_rdp.queries import ReleaseQuery
-from spark_rdp.spark.release import output_folder, release
+from spark_rdp.spark.release import release
 
 SCHEMA = "customer BIGINT, country STRING, amount DOUBLE"
 MEASURES: list[dict[str, Any]] = [
@@ -88,17 +88,21 @@ def test_a_release_and_its_folder(orders: DataFrame, build: Build, ledger: Ledge
     assert result.manifest["content_digest"] == content_digest(folder)
     by_measure = result.manifest["epsilon"]["by_measure"]
     assert 0.79999 < sum(sum(parts.values()) for parts in by_measure.values()) <= 0.8
+    balance = ledger.balance()
     assert result.manifest["charge"] == {
         "dataset": "orders",
+        "fingerprint": "",
         "epsilon_millionths": 800_000,
         "delta": 0.0,
-        "accounting": "sum",
+        "accounting": "pure",
+        "composition": balance.composition,
+        "balance": balance.facts(),
     }
     assert [plan.mechanism for plan in result.plans["basket"]] == [
         part.plan.mechanism for part in result.plan.of("basket")
     ]
-    assert [entry.event for entry in ledger.history()] == ["reserved", "published"]
-    assert ledger.history()[1].content_digest == result.manifest["content_digest"]
+    assert [entry.event for entry in ledger.history()] == ["reserved", "prepared", "published"]
+    assert ledger.history()[-1].content_digest == result.manifest["content_digest"]
     schema = pq.read_schema(folder / "part-00000.snappy.parquet")
     assert not any(name.startswith("c0") or name == "digest" for name in schema.names)
 
@@ -178,7 +182,7 @@ def test_a_failed_job_is_one_sentence_and_is_continued(
     result = release(orders, build(), run="1")
     assert not result.already_published
     assert ledger.balance().spent_epsilon == 0.8
-    assert [entry.event for entry in ledger.history()] == ["reserved", "published"]
+    assert [entry.event for entry in ledger.history()] == ["reserved", "prepared", "published"]
 
 
 def test_runs_have_noise_of_their_own(orders: DataFrame, build: Build) -> None:

@@ -182,7 +182,7 @@ def test_all_kinds_of_numbers_mean_the_same(value: Any) -> None:
         (
             "group_by.country",
             {"range": [1, 10**6]},
-            "group_by must be a product of at most 1000000 keys; got 30000000.",
+            "group_by must be a product of at most 1048576 keys; got 30000000.",
         ),
         ("group_by.DAY", [1], "group_by must be columns that differ by more than case; got 'DAY'."),
         ("group_by", {}, "group_by must be a mapping of columns to their keys; got {}."),
