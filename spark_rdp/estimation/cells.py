@@ -129,8 +129,8 @@ class CellEstimator(Estimator):
         if self.guessed:
             told.append(
                 f"{label}: _guess is, for each cell in order, the true cell that is likeliest where it was published, "
-                "if true cells are as frequent as _likeliest says. It is right most often, and favours frequent cells: "
-                "count with _histogram, not with guesses."
+                "if true cells are as frequent as _likeliest says. It is then right most often, and favours frequent "
+                "cells: count with _histogram, not with guesses."
             )
         if self.labels is None:
             told.append(f"{label}: a cell is row * columns + column, counted from the south-west.")

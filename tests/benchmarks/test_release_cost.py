@@ -84,15 +84,22 @@ class Side:
                 self.peak = max(self.peak, sum(process.memory_full_info().pss for process in tree))
 
 
+def decided(plain: Side, private: Side) -> bool:
+    """Whether the fastest run of each side was no stroke of luck, and the release is fast enough."""
+    pairs = [sorted(side.seconds)[:2] for side in (plain, private)]
+    agreed = all(second <= 1.15 * first for first, second in pairs)
+    return agreed and min(private.seconds) <= MOST * min(plain.seconds)
+
+
 @pytest.fixture(scope="module")
 def sides(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Side, Side]]:
     folder = tmp_path_factory.mktemp("benchmark") / "orders"
     write_orders(folder)
     plain, private = Side("plain", folder), Side("release", folder)
     start = time.monotonic()
-    while len(plain.seconds) < PAIRS or (
-        min(private.seconds) > MOST * min(plain.seconds) and time.monotonic() - start < MEASURING
-    ):
+    for side in (plain, private):
+        side.run()  # warms up
+    while len(plain.seconds) < PAIRS or (not decided(plain, private) and time.monotonic() - start < MEASURING):
         plain.run()
         private.run()
     for name, side in (("plain", plain), ("release", private)):
@@ -108,7 +115,8 @@ def test_a_release_takes_at_most_half_as_long_again(sides: tuple[Side, Side]) ->
     """The fastest warm run of the release is judged against the fastest of as many warm runs of the plain query.
 
     Both sides run in turn on 5 million rows. Other work on the machine only ever makes a run slower, so that the
-    fastest run tells best what a side needs; while the limit is exceeded, further pairs are run until the time is up.
+    fastest run tells best what a side needs. Further pairs are run, until the time is up, while the limit is exceeded
+    or the two fastest runs of a side differ by more than 15 %, as they do on a busy machine.
     """
     plain, private = sides
     assert min(private.seconds) <= MOST * min(plain.seconds)
