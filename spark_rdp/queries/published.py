@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 from pydantic import BeforeValidator, Field
 
@@ -24,3 +24,10 @@ class PublishedQuery(Query):
     output: Output | None = None
     ledger: LedgerRef | None = None
     report: Text | None = None
+
+    def _identity(self) -> dict[str, Any]:
+        content = super()._identity()
+        for key in ("domain", "group_by"):  # rows and columns are published in the order of these
+            if isinstance(content.get(key), dict):
+                content[key] = list(content[key].items())
+        return content

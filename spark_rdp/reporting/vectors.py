@@ -140,14 +140,14 @@ def asked(published: VectorPublished) -> list[tuple[str, str]]:
         ]
     elif plan.kind == "ranges":
         told += [
-            ("Domain", groups_text(query["domain"])),
+            ("Domain", groups_text({name: query["domain"][name] for name in facts["columns"]})),
             ("Workload", f"{facts['workload']}: {facts['ranges']:,} sums of cells"),
         ]
     else:
         groups = query.get("group_by")
         told += [
             ("Periods", groups_text(query["time"])),
-            *([("Groups", groups_text(groups))] if groups else []),
+            *([("Groups", groups_text({name: groups[name] for name in facts["groups"]}))] if groups else []),
             ("Averaged", measure_text(query["measure"], plan)),  # type: ignore[arg-type]
             ("Window", f"{facts['window']:,} periods, moving by {facts['stride']:,}"),
         ]

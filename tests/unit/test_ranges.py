@@ -98,6 +98,9 @@ def test_a_unit_changes_no_more_than_the_plan_charges():
 
 def test_the_plan_reads_back_and_is_of_the_question():
     asked = query(workload=[{"age": [20, 29]}])
+    sides = {"x": {"range": [0, 9]}, "y": {"range": [0, 9]}}
+    turned = query(domain=dict(reversed(sides.items())))
+    assert query(domain=sides).digest() != turned.digest(), "rows come in another order"
     plan = plan_ranges(asked)
     assert VectorPlan.from_json(plan.to_json()) == plan
     assert asked.digest() != query(workload=[{"age": [20, 30]}]).digest()
