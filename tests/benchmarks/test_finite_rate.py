@@ -24,7 +24,7 @@ ROWS = 400_000
 
 @pytest.mark.benchmark
 def test_a_noised_cell_costs_a_few_random_words() -> None:
-    """Processor time on one core: 3 million cells a second, 12 times the words; once the words took a quarter of that."""
+    """Processor time on one core: 3 million cells a second, 12 times the words, which once took a quarter of that."""
     rng = np.random.default_rng(0)
     digests, cells = rng.integers(0, 256, size=(300_000, 16), dtype=np.uint8), rng.integers(10_000, size=300_000)
     mechanism = tight(Grid((100, 100), (1.0, 1.0)), 1.0)
