@@ -24,17 +24,20 @@ ROWS = 400_000
 
 @pytest.mark.benchmark
 def test_a_noised_cell_costs_a_few_random_words() -> None:
-    """Processor time on one core: 3 million cells a second, 12 times the words, which once took a quarter of that."""
+    """Processor time on one core: about 3 million cells a second, 12 times the random words of a cell.
+
+    The words are drawn ten times, so that both sides take as long: shorter times are not measured well.
+    """
     rng = np.random.default_rng(0)
     digests, cells = rng.integers(0, 256, size=(300_000, 16), dtype=np.uint8), rng.integers(10_000, size=300_000)
     mechanism = tight(Grid((100, 100), (1.0, 1.0)), 1.0)
 
     sides = {
-        "words": lambda: KeyedBits(bytes(32), digests, cells).words(0, 2),
+        "words": lambda: [KeyedBits(bytes(32), digests, cells).words(0, 2) for _ in range(10)],
         "noise": lambda: keyed_cells(mechanism, bytes(32), cells, digests),
     }
-    best = fastest(sides, {"noise": 120}, "words", clock=time.process_time)
-    assert best["noise"] < 120 * best["words"]
+    best = fastest(sides, {"noise": 4}, "words", clock=time.process_time)
+    assert best["noise"] < 4 * best["words"]
 
 
 @pytest.mark.benchmark
