@@ -119,6 +119,7 @@ CONFIDENCE = Real("confidence", 0.5, 1 - 1e-9, "Use 0.95 for intervals that hold
 HISTOGRAM_BINS = Whole("bins", 1, 1000, "Use about 20 bins, or give their edges.")
 ELEMENT = Whole("element", 0, 4095, "Elements are numbered from 0.")
 ROWS_PER_UNIT = Whole("rows_per_unit", 1, 2**31 - 1, "Give the most rows of one unit in a group.")
+MAX_REPORTS = Whole("max_reports", 1, 2**31 - 1, "Give the most rows of one unit that a run publishes.")
 LENGTH = Whole("length", 1, 4096, "Give how many elements every array of the column has.")
 SAMPLE = Whole("sample", 1, 2**16, "Give how many of its values a row reports, or auto.")
 MAX_DEGREE = Whole("max_degree", 1, 2**20 - 2, "Give the largest degree that is told apart.")

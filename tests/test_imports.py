@@ -33,6 +33,7 @@ ROOMS = [
     "queries",
     "releases",
     "collection",
+    "unit_budget",
     "outputs",
     "vectors",
     "degrees",

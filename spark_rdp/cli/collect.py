@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import Annotated, Optional
 
 import typer
 
-from spark_rdp.cli.terminal import LogJson, progress, report_path, short_path, show
+from spark_rdp.cli.terminal import Conf, LogJson, Verbose, progress, report_path, short_path, show, speaking_session
 from spark_rdp.errors import missing
 
 
@@ -20,7 +19,7 @@ def schema() -> None:
 
 
 def collect(
-    conf: Annotated[Path, typer.Argument(help="The query file (YAML).", show_default=False)],
+    conf: Conf,
     run: Annotated[
         Optional[str],  # noqa: UP045 (typer evaluates it at run time, also on Python 3.10)
         typer.Option(help="Names this run of the query, for example its date."),
@@ -29,14 +28,13 @@ def collect(
         bool, typer.Option("--dry-run", help="Print the noise of every column and what it costs; read no data.")
     ] = False,
     log_json: LogJson = False,
-    verbose: Annotated[
-        bool, typer.Option("--verbose", help="Show what Spark says, and the trace of an error.")
-    ] = False,
+    verbose: Verbose = False,
 ) -> None:
     """Publish every row with noise of its own; running the same collection again reads back what was published."""
     from spark_rdp.collection import collect_id, plan_collect
     from spark_rdp.queries import CollectQuery
     from spark_rdp.reporting.collection_table import columns_table
+    from spark_rdp.unit_budget import UnitBudget
 
     query = CollectQuery.from_yaml(conf)
     if query.source is None:
@@ -49,19 +47,18 @@ def collect(
         plan = plan_collect(query)
         show(columns_table(plan))
         typer.echo(f"{identity} would spend epsilon {plan.epsilon:g} on each {unit}. Nothing was read.")
+        typer.echo(UnitBudget.of(query, plan).composition)
         return
     with progress(f"collecting {query.name}"):
-        from spark_rdp.spark import session
         from spark_rdp.spark.collect import collect as run_collect
 
-        # A session is started here only to let it speak; without one, what was published needs no Spark.
-        spark = session.build(f"spark-rdp {query.name}", verbose=True) if verbose else None
-        result = run_collect(None, query, run=run, spark=spark)
+        result = run_collect(None, query, run=run, spark=speaking_session(query.name, verbose))
         if page is not None:
             result.report(page)
     show(columns_table(result.plan))
     what = "was published before: nothing was read" if result.already_published else "is published"
     typer.echo(f"{identity} {what}. {result.manifest['rows']:,} rows in {result.folder}")
     typer.echo(f"Spent epsilon {result.plan.epsilon:g} on each {unit}.")
+    typer.echo(UnitBudget.of_manifest(result.manifest).composition)
     if page is not None:
         typer.echo(f"Report: {short_path(page)}")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Optional
 
 import typer
 
-from spark_rdp.cli.terminal import LogJson, progress, report_path, short_path, show
+from spark_rdp.cli.terminal import Conf, LogJson, Verbose, progress, report_path, short_path, show, speaking_session
 from spark_rdp.errors import missing
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ def _schemas() -> None:
 
 
 def release(
-    conf: Annotated[Path, typer.Argument(help="The query file (YAML).", show_default=False)],
+    conf: Conf,
     run: Annotated[
         Optional[str],  # noqa: UP045 (typer evaluates it at run time, also on Python 3.10)
         typer.Option(help="Names this run of the query, for example its date. The same run is never charged twice."),
@@ -49,9 +49,7 @@ def release(
         bool, typer.Option("--dry-run", help="Print the plan, its cost and what is left; read no data, charge nothing.")
     ] = False,
     log_json: LogJson = False,
-    verbose: Annotated[
-        bool, typer.Option("--verbose", help="Show what Spark says, and the trace of an error.")
-    ] = False,
+    verbose: Verbose = False,
 ) -> None:
     """Release a query once; running the same release again reads back what was published."""
     from spark_rdp.folders import output_folder
@@ -79,12 +77,9 @@ def release(
 def perform(query: AnyQuery, run: str | None, *, verbose: bool = False) -> Result:
     """Run a release, write its report, and show both on the terminal."""
     with progress(f"releasing {query.name}"):
-        from spark_rdp.spark import session
         from spark_rdp.spark.release import release as run_release
 
-        # A session is started here only to let it speak; without one, a release that was published needs no Spark.
-        spark = session.build(f"spark-rdp {query.name}", verbose=True) if verbose else None
-        result = run_release(None, query, run=run, spark=spark)
+        result = run_release(None, query, run=run, spark=speaking_session(query.name, verbose))
         page = report_path(query.report, run)
         if page is not None:
             result.report(page)
@@ -94,9 +89,13 @@ def perform(query: AnyQuery, run: str | None, *, verbose: bool = False) -> Resul
 
 def show_result(result: Result, page: Path | None) -> None:
     """Print the values with their error bars, the noise, and where everything is."""
+    from spark_rdp.reporting.table import charge_table
+
     assert result.folder is not None
     for table in published_tables(result.folder, result.manifest):
         show(table)
+    if result.manifest["charge"] is not None:
+        show(charge_table(result.manifest))
     known = result.already_published
     what = "was published before: read back, nothing was charged" if known else "is published"
     typer.echo(f"{result.release_id} {what}. {result.manifest['rows']:,} rows in {short_path(result.folder)}")

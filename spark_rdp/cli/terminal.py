@@ -7,7 +7,7 @@ import sys
 import traceback
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -19,6 +19,8 @@ LOG_JSON = "--log-json"
 LogJson = Annotated[
     bool, typer.Option(LOG_JSON, help="Write one JSON line per stage on stderr, an error included; never with data.")
 ]
+Conf = Annotated[Path, typer.Argument(help="The query file (YAML).", show_default=False)]
+Verbose = Annotated[bool, typer.Option("--verbose", help="Show what Spark says, and the trace of an error.")]
 
 #: What an unforeseen failure ends with: nothing was published, the same call can be made again.
 FAILED = 4
@@ -80,6 +82,15 @@ def progress(text: str) -> Iterator[None]:
         late.cancel()
         late.join()
         bar.stop()
+
+
+def speaking_session(name: str, verbose: bool) -> Any:
+    """A session that lets Spark speak; None without ``--verbose``, since what was published needs no Spark."""
+    if not verbose:
+        return None
+    from spark_rdp.spark import session
+
+    return session.build(f"spark-rdp {name}", verbose=True)
 
 
 def show(renderable: object) -> None:

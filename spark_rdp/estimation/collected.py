@@ -15,8 +15,11 @@ import pyarrow.parquet as pq
 from spark_rdp.collection import CollectPlan, ColumnPlan
 from spark_rdp.errors import InvalidInput
 from spark_rdp.folders import DATA_FILES, MANIFEST, Manifest, local_folder
+from spark_rdp.unit_budget import UnitBudget
 
 _RUN = "run="
+#: The log of Spark's sink of files, which says what a stream has published.
+SINK_LOG = "_spark_metadata"
 
 
 @dataclass(frozen=True)
@@ -51,15 +54,25 @@ class Collected:
         return all(folder.name.startswith(_RUN) for folder in self.folders)
 
     @property
-    def rows(self) -> int:
-        """How many rows were published."""
-        return sum(int(manifest["rows"]) for manifest in self.manifests)
+    def grow(self) -> tuple[bool, ...]:
+        """Whether each of them is of a stream, which may publish more."""
+        return tuple(manifest["kind"] == "stream" for manifest in self.manifests)
+
+    @property
+    def rows(self) -> int | None:
+        """How many rows were published; None if one of them may still grow."""
+        return None if any(self.grow) else sum(int(manifest["rows"]) for manifest in self.manifests)
 
     @property
     def unit(self) -> tuple[str, ...]:
         """The columns that name the unit whose noise is memoised; empty where every row has noise of its own."""
         unit = self._first["unit"]
         return () if unit == "row" else tuple(unit)
+
+    @cached_property
+    def budgets(self) -> tuple[UnitBudget, ...]:
+        """What one unit spends in each of them."""
+        return tuple(UnitBudget.of_manifest(manifest) for manifest in self.manifests)
 
     @property
     def null_policy(self) -> str:
@@ -70,7 +83,11 @@ class Collected:
     def sources(self) -> list[dict[str, Any]]:
         """What tells these collections from all others, for the manifest of an estimate."""
         facts = ("release_id", "query_digest", "content_digest", "rows")
-        return [{fact: manifest[fact] for fact in facts} for manifest in self.manifests]
+        return [
+            {"content_digest": "none: a stream may publish more"}
+            | {fact: manifest[fact] for fact in facts if fact in manifest}
+            for manifest in self.manifests
+        ]
 
 
 def find_collections(places: Iterable[str]) -> Collected:
@@ -97,16 +114,19 @@ def find_collections(places: Iterable[str]) -> Collected:
                 f"collection must have the same columns, plans and policies in all folders; {folder} differs from "
                 f"{folders[0]}. Estimate them one by one."
             )
-        _check_rows(folder, manifest)
+        if manifest["kind"] == "collect":
+            _check_rows(folder, manifest)
     return Collected(tuple(folders), manifests)
 
 
 def _manifest(folder: Path) -> Manifest:
     try:
         manifest: Manifest = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
-        if manifest["kind"] == "collect":
+        stream = manifest["kind"] == "stream" and manifest["query"]["output"]["format"].lower() == "parquet"
+        if stream or manifest["kind"] == "collect":
             _essence(manifest)
             CollectPlan.of_content(manifest["plan"])
+            UnitBudget.of_manifest(manifest)
             return manifest
     except OSError as failure:
         raise InvalidInput(f"collection: {folder / MANIFEST} cannot be read ({failure.strerror}).") from None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from decimal import Decimal
 
 from spark_rdp.collection import ColumnPlan
 from spark_rdp.errors import InvalidInput, invalid, missing
@@ -30,12 +31,14 @@ def estimators(query: EstimateQuery, collected: Collected) -> list[Estimator]:
     Raises:
         InvalidInput: The collections cannot answer the query.
     """
+    _check_budget(query, collected)
     _check_unit(query, collected)
     noised = {name.casefold() for name in collected.columns}
-    for column in query.group_columns:
+    times = [] if query.window is None else [("window.column", query.window.column)]
+    for where, column in [*(("group_by", column) for column in query.group_columns), *times]:
         if column.casefold() in noised:
             remedy = "Noised values name no groups; ask for a histogram instead."
-            raise invalid("group_by", "columns that were kept in clear", column, remedy)
+            raise invalid(where, "columns that were kept in clear", column, remedy)
     sampling = Sampling(query.confidence, query.intervals == "population", query.rows_per_unit or 1)
     options = Options(sampling, query.post)
     asked = query.columns or tuple(EstimatedColumn(column=name) for name in collected.columns)
@@ -104,8 +107,16 @@ def assumptions(query: EstimateQuery, collected: Collected, found: Sequence[Esti
         )
     else:
         told.append("No two rows share their key, so that each has noise of its own.")
+    told.append(_budget_text(collected))
+    if any(budget.counted for budget in collected.budgets):
+        told.append("Rows beyond the most of a unit were not published: estimates are of those that were.")
     if query.group_by is not None:
         told.append("Rows of groups that were not declared are left out.")
+    if query.window is not None:
+        told.append(
+            f"Windows are those in which rows were collected, by {query.window.column}, which is in clear: they need "
+            "not be declared. Rows without a time are in none."
+        )
     if query.post:
         told.append(f"Results were moved to where they are possible ({', '.join(query.post)}), which biases them.")
     for estimator in found:
@@ -120,6 +131,34 @@ def estimate_id(query: EstimateQuery, run: str | None = None) -> str:
         InvalidInput: The run is not made of letters, digits, dots, dashes and underscores.
     """
     return query.name if run is None else f"{query.name}@{check_id(run, 'run')}"
+
+
+def _check_budget(query: EstimateQuery, collected: Collected) -> None:
+    """What units have spent is what the estimates are made of; who estimates is told where that has no bound."""
+    if query.accept_unbounded:
+        return
+    for folder, budget in zip(collected.folders, collected.budgets, strict=True):
+        if budget.unbounded:
+            raise InvalidInput(
+                f"collection must bound the budget of a unit; that of {folder} is unbounded: add `privacy` to the "
+                "collection, or `accept_unbounded: true` to this query to proceed."
+            )
+
+
+def _budget_text(collected: Collected) -> str:
+    """What one unit has spent in the collections together."""
+    budgets, runs = collected.budgets, len(collected.budgets)
+    if any(budget.unbounded for budget in budgets):
+        rule = next(budget.composition for budget in budgets if budget.unbounded)
+        return f"The budget of a unit is unbounded, which was accepted. {rule}"
+    if runs == 1 or any(budget.epsilon is None for budget in budgets):
+        return f"Budget of a unit: {budgets[0].composition}"
+    total = sum(Decimal(repr(budget.epsilon)) for budget in budgets)
+    unit = budgets[0].unit if len({budget.unit for budget in budgets}) == 1 else "unit"
+    return (
+        f"Budget of a unit: a {unit} that is in all {runs} runs has spent at most epsilon {float(total):.10g}. In the "
+        f"first of them: {budgets[0].composition}"
+    )
 
 
 def _check_unit(query: EstimateQuery, collected: Collected) -> None:

@@ -18,6 +18,7 @@ from spark_rdp.queries.measures import (
     Sum,
 )
 from spark_rdp.queries.release import ROW, LedgerRef, Output, Privacy, ReleaseQuery, Source, check_id
+from spark_rdp.queries.units import UnitPrivacy
 
 __all__ = [
     "ROW",
@@ -53,5 +54,6 @@ __all__ = [
     "Sharing",
     "Source",
     "Sum",
+    "UnitPrivacy",
     "check_id",
 ]

@@ -181,6 +181,7 @@ Confidence = Annotated[float, BeforeValidator(_checked(domains.CONFIDENCE)), _sc
 HistogramBins = Annotated[int, BeforeValidator(_checked(domains.HISTOGRAM_BINS)), _schema(domains.HISTOGRAM_BINS)]
 Element = Annotated[int, BeforeValidator(_checked(domains.ELEMENT)), _schema(domains.ELEMENT)]
 RowsPerUnit = Annotated[int, BeforeValidator(_checked(domains.ROWS_PER_UNIT)), _schema(domains.ROWS_PER_UNIT)]
+MaxReports = Annotated[int, BeforeValidator(_checked(domains.MAX_REPORTS)), _schema(domains.MAX_REPORTS)]
 Length = Annotated[int, BeforeValidator(_checked(domains.LENGTH)), _schema(domains.LENGTH)]
 MaxGroups = Annotated[int, BeforeValidator(_checked(domains.MAX_GROUPS)), _schema(domains.MAX_GROUPS)]
 Maximum = Annotated[int, BeforeValidator(_checked(domains.MAXIMUM)), _schema(domains.MAXIMUM)]

@@ -17,6 +17,7 @@ from spark_rdp.queries.cells import CategoryColumn, PlaceColumn
 from spark_rdp.queries.measures import NEVER_INFERRED, TWO_BOUNDS, Column
 from spark_rdp.queries.query import Query
 from spark_rdp.queries.release import Output, Source, Text, check_id
+from spark_rdp.queries.units import UnitPrivacy
 
 #: Ranges narrower than this share of their bounds hold too few doubles to be told apart.
 _NARROWEST = 1e-9
@@ -171,6 +172,8 @@ class CollectQuery(Query):
     Args:
         name: With a run, the id it is published under. Part of the key of the noise.
         source: Where the rows come from; not needed when a DataFrame is given.
+        privacy: The unit to protect and how many of its rows a run publishes at most, so that its whole budget is
+            known. Without it, and without memoize, the budget of one unit is unbounded, and the manifest says so.
         row_key: Columns that name a row: no two rows share all of them. Two rows that do, and have one value, get one
             noise, which shows that their values are equal.
         columns: What is published with noise.
@@ -198,6 +201,7 @@ class CollectQuery(Query):
     kind: Literal["collect"] = "collect"
     name: Annotated[str, BeforeValidator(check_id)] = Field(description="Name the collection.")
     source: Source | None = None
+    privacy: UnitPrivacy | None = None
     row_key: tuple[Column, ...] = ()
     columns: Annotated[tuple[AnyColumn, ...], Field(min_length=1)] = Field(description="List what to publish.")
     epsilon: Epsilon | None = None
@@ -216,9 +220,15 @@ class CollectQuery(Query):
         return self.row_key if self.memoize is None else self.memoize.by
 
     @property
+    def unit_column(self) -> str | None:
+        """The column whose rows are counted; None where they are not."""
+        return None if self.privacy is None or self.privacy.by_row else self.privacy.unit
+
+    @property
     def used_columns(self) -> Mapping[str, str]:
         """Each column the query reads, and the key that names it."""
-        named = [*self._named("row_key" if self.memoize is None else "memoize.by", self.noise_key)]
+        named = [] if self.unit_column is None else [(self.unit_column, "privacy.unit")]
+        named += self._named("row_key" if self.memoize is None else "memoize.by", self.noise_key)
         for place, item in enumerate(self.columns):
             named += [(source, f"columns[{place}].{key}") for source, key in item.sources.items()]
         return dict([*named, *self._named("keep", self.keep)])
@@ -247,6 +257,12 @@ class CollectQuery(Query):
                 "row_key", " must be given. Name the columns that name a row, for example [device, event_id]."
             )
         self._check_budgets()
+        if self.privacy is not None and self.memoize is not None:
+            raise Refused(
+                "privacy",
+                " must be left out beside memoize. A value that is repeated costs nothing there, so that a unit spends "
+                "by its distinct values, not by its rows.",
+            )
         published: set[str] = set()
         named = [(item.column, f"columns[{place}].column") for place, item in enumerate(self.columns)]
         for column, where in [*named, *self._named("keep", self.keep)]:
@@ -264,6 +280,9 @@ class CollectQuery(Query):
             if column.casefold() in noised:
                 remedy = "Equal values would get equal noise."
                 raise refuse(where, "a column that is not noised", column, remedy)
+        if self.unit_column is not None and self.unit_column.casefold() in noised:
+            remedy = "Which rows are published must not depend on a value that is noised."
+            raise refuse("privacy.unit", "a column that is not noised", self.unit_column, remedy)
         return self
 
     def _check_budgets(self) -> None:

@@ -13,6 +13,7 @@ from spark_rdp.collection import CollectPlan, ColumnPlan
 from spark_rdp.errors import InvalidInput
 from spark_rdp.mechanisms.local import Local
 from spark_rdp.mechanisms.local_build import build_local
+from spark_rdp.unit_budget import UnitBudget
 
 #: Inputs an average over the range is taken over.
 _INPUTS = 256
@@ -67,12 +68,14 @@ class Collected:
         columns: The noised ones that hold numbers, in the order of publication.
         cells: The noised ones that hold places or categories.
         epsilon: What one report of all columns spends.
+        budget: What one unit spends with all its reports.
     """
 
     manifest: dict[str, Any]
     columns: tuple[NoisedColumn, ...]
     cells: tuple[ColumnPlan, ...]
     epsilon: float
+    budget: UnitBudget
 
     @classmethod
     def of(cls, manifest: dict[str, Any]) -> Collected:
@@ -90,11 +93,12 @@ class Collected:
                 raise ValueError("a column of a kind that no page explains")
             for column in columns:
                 _ = column.mechanism
+            budget = UnitBudget.of_manifest(manifest)
         except (KeyError, TypeError, ValueError):
             raise InvalidInput(
                 "The manifest must be that of a collection of this version. Give the manifest.json beside its data."
             ) from None
-        return cls(manifest, columns, cells, plan.epsilon)
+        return cls(manifest, columns, cells, plan.epsilon, budget)
 
     @property
     def query(self) -> dict[str, Any]:

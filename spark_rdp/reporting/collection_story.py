@@ -33,6 +33,10 @@ def promise(collected: Collected) -> str:
         f"becomes at most {factor} times more or less likely (e to the power {epsilon}) when the values that were "
         "noised are exchanged for any others in their ranges"
     )
+    budget = collected.budget
+    if budget.counted and budget.epsilon is not None:
+        together = f"{factor_text(budget.epsilon)} times (e to the power {plain(budget.epsilon)})"
+        return f"{first}; what is published for all rows of one {budget.unit} in a run, at most {together}."
     if not collected.unit:
         return f"{first}."
     unit = unit_text(collected)
@@ -62,6 +66,7 @@ def privacy_facts(collected: Collected) -> list[tuple[str, str]]:
     facts = [
         ("Protected", f"{hidden}: every value of the range is hidden among all others (local differential privacy)"),
         ("Epsilon", f"{plain(collected.epsilon)} for one report of all noised columns"),
+        ("Budget of a unit", f"{_amount(collected)}: {collected.budget.composition}"),
         ("Delta", "0: pure differential privacy"),
     ]
     if collected.unit:
@@ -76,6 +81,14 @@ def privacy_facts(collected: Collected) -> list[tuple[str, str]]:
     return [*facts, ("Secret of the noise", persistent + never)]
 
 
+def _amount(collected: Collected) -> str:
+    """What one unit spends in one run at most."""
+    budget = collected.budget
+    if budget.epsilon is not None:
+        return f"epsilon {plain(budget.epsilon)} in a run"
+    return "epsilon once for each distinct value" if budget.memoized else "unbounded"
+
+
 def spending(collected: Collected) -> tuple[str, str, list[tuple[str, str, str]]]:
     """What reports of one unit add up to: a sentence, a heading, and rows of number, epsilon, factor."""
     if collected.unit:
@@ -85,13 +98,23 @@ def spending(collected: Collected) -> tuple[str, str, list[tuple[str, str, str]]
             "value spends again, for every column at most:"
         )
         heading = f"different values of one {unit}"
+    elif collected.budget.epsilon is not None:
+        unit = collected.budget.unit
+        told = (
+            f"A run publishes at most {collected.budget.max_reports:,} rows of one {unit}; what it has more is left "
+            f"out, and so are rows without a {unit}. "
+            if collected.budget.counted
+            else "Every row is of another person or device, as whoever asked for the collection says. "
+        )
+        told += f"What the runs spend on one {unit} adds up:"
+        heading = f"runs with one {unit}"
     else:
         told = (
             "Rows are protected one by one. If several rows are about one person or device, what they spend adds up; "
             "these rows are neither counted nor limited here:"
         )
         heading = "rows about one person"
-    amounts = [(count, round(count * collected.epsilon, 9)) for count in REPORTS]
+    amounts = [(count, collected.budget.over(count) or round(count * collected.epsilon, 9)) for count in REPORTS]
     return told, heading, [(f"{count:,}", plain(amount), factor_text(amount)) for count, amount in amounts]
 
 
@@ -184,10 +207,15 @@ def limits(collected: Collected) -> Sequence[str]:
             f"Two different published values of one {unit} tell that the true values differ; equal ones, that they "
             f"are most likely the same. Rows of one {unit} are not independent: in an error, its value counts once."
         )
+    elif collected.budget.counted:
+        told.append(
+            f"A value that is reported again in another row gets new noise; averaging the rows of one "
+            f"{collected.budget.unit}, of all runs, comes as close to it as their budgets together allow."
+        )
     else:
         told.append(
             "A value that is reported again in another row gets new noise, and averaging many such rows reveals it. "
-            "Where units report again and again, memoise."
+            "Where units report again and again, bound their reports (privacy) or memoise."
         )
     secret = (
         "Whoever has the secret can compute the noise of every row again and take it away: keep it apart from the data."

@@ -91,13 +91,21 @@ def _asked(manifest: Mapping[str, Any]) -> list[tuple[str, str]]:
     query = manifest["query"]
     sources = ", ".join(source["release_id"] for source in manifest["collections"])
     truth = {"rows": "the values of the very rows that were collected", "population": "the population they are from"}
+    rows = f": {manifest['rows_collected']:,} rows" if "rows_collected" in manifest else ", as it grows"
     facts = [
-        ("Collection", f"{sources}: {manifest['rows_collected']:,} rows"),
-        ("Groups", groups_text(query.get("group_by"))),
+        ("Collection", sources + rows),
+        ("Groups", groups_text(query.get("group_by")) + _window_text(query.get("window"))),
         ("Intervals", f"{100 * query['confidence']:.10g} %, for {truth[query['intervals']]}"),
         ("Budget", "nothing is spent: only what was published with noise is used"),
     ]
     return [*facts, *(("Changed", _POST[option]) for option in query.get("post", []))]
+
+
+def _window_text(window: Mapping[str, Any] | None) -> str:
+    if window is None:
+        return ""
+    slide = f", one begins every {window['slide']}" if "slide" in window else ""
+    return f"; in every window of {window['every']} of {window['column']}{slide}"
 
 
 def _sources(manifest: Mapping[str, Any]) -> list[tuple[str, str]]:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from rich import box
 from rich.console import Group, RenderableType
@@ -13,7 +13,7 @@ from rich.text import Text
 from spark_rdp.planning.plan import CENTRAL, FINITE, SELECTION
 from spark_rdp.reporting.existence import existence_facts
 from spark_rdp.reporting.figures import bins, figure, is_bins
-from spark_rdp.reporting.story import certificate_text, part_text, simulated_facts
+from spark_rdp.reporting.story import certificate_text, charge_facts, part_text, simulated_facts
 from spark_rdp.reporting.words import against, budget, metric_label, metric_value, number, plain, ranked
 
 if TYPE_CHECKING:
@@ -141,6 +141,14 @@ def reach_of(noise: Plan) -> float:
     if noise.model == SELECTION:
         return noise.metric_value
     return noise.build().quantile(0.95) * noise.granularity
+
+
+def charge_table(manifest: Mapping[str, Any]) -> RenderableType:
+    """What a release was charged, by which rule charges are put together, and what was left then."""
+    table = Table(title="Charge", title_justify="left", title_style="bold", box=None, show_header=False, pad_edge=False)
+    for name, text in charge_facts(manifest):
+        table.add_row(name.lower(), Text(printable(text)))
+    return table
 
 
 def balance_table(balance: Balance) -> RenderableType:

@@ -24,7 +24,9 @@ from spark_rdp.spark import io
 from spark_rdp.spark.failures import worded
 from spark_rdp.spark.job import Job
 from spark_rdp.spark.local_noise import Located, located, noised
+from spark_rdp.spark.reports import keep_reports
 from spark_rdp.stages import reached_stage
+from spark_rdp.unit_budget import UnitBudget
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -185,7 +187,7 @@ class _Job(Job):
     def _public(self) -> DataFrame:
         place = self._query.secret if self._secret is None else self._secret
         secret = new_secret() if place is None else place if isinstance(place, bytes) else load_secret(place)
-        return noised(self._source, self._query, self._plan, secret)
+        return noised(keep_reports(self._source, self._query, secret), self._query, self._plan, secret)
 
     def _facts(self) -> Manifest:
         """All that an estimate needs."""
@@ -203,6 +205,7 @@ class _Job(Job):
                 "by_column": {name: item.epsilon for name, item in plan.columns.items()},
                 "covers": EVERY_ROW if query.memoize is None else EVERY_VALUE,
             },
+            "privacy": UnitBudget.of(query, plan).content(),
             "policies": {"invalid": query.invalid, "null_policy": query.null_policy},
             "source_types": {
                 item.column: self._source.kinds[next(iter(item.sources))].simpleString() for item in query.columns

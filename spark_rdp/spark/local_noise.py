@@ -88,7 +88,7 @@ def noised(found: Located, query: CollectQuery, plan: CollectPlan, secret: bytes
     """
     used, rows, named, kinds = query.used_columns, found.rows, found.columns, found.kinds
     values = [
-        _values(f"columns[{place}]", item, named[item.column], kinds[item.column])
+        values_of(f"columns[{place}]", item, named[item.column], kinds[item.column])
         if isinstance(item, NoisedColumn)
         else cell_of(f"columns[{place}]", item, named, kinds, query.invalid == "clamp")
         for place, item in enumerate(query.columns)
@@ -97,7 +97,7 @@ def noised(found: Located, query: CollectQuery, plan: CollectPlan, secret: bytes
         for item, value in zip(query.columns, values, strict=True):
             rows = rows.where(_complete(item, value, query.invalid == "clamp"))
     kept = [named[name].alias(f"k{place}") for place, name in enumerate(query.keep)]
-    keys = [_key(used[name], name, named[name], kinds[name]) for name in query.noise_key]
+    keys = [key_part(used[name], name, named[name], kinds[name]) for name in query.noise_key]
     noise = noise_function(RowNoise.of(query, plan, secret))(*keys, *values).alias("noised")
     published = [F.col(f"k{place}").alias(name) for place, name in enumerate(query.keep)]
     several = len(query.columns) > 1
@@ -134,7 +134,7 @@ def _published_kind(column: ColumnNoise | CellNoise) -> DataType:
     return ArrayType(DoubleType()) if column.length else DoubleType()
 
 
-def _values(where: str, item: NoisedColumn, column: Column, kind: DataType) -> Column:
+def values_of(where: str, item: NoisedColumn, column: Column, kind: DataType) -> Column:
     """The values of a column as doubles, or lists of doubles; null where there is none."""
     if item.length is None:
         return _as_double(f"{where}.column", item.column, column, kind)
@@ -174,7 +174,7 @@ def _as_double(where: str, name: str, column: Column, kind: DataType) -> Column:
     raise invalid(where, f"a column of numbers, dates or timestamps, not of {kind.simpleString()}", name, remedy)
 
 
-def _key(where: str, name: str, column: Column, kind: DataType) -> Column:
+def key_part(where: str, name: str, column: Column, kind: DataType) -> Column:
     """A part of the row key as `RowDigests` takes it: different keys stay different, in every session."""
     if isinstance(kind, IntegralType):
         return column.cast("bigint")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -15,13 +16,20 @@ from spark_rdp.demo import telemetry
 EXAMPLE = Path(__file__).parents[2] / "conf" / "telemetry.yaml"
 DATA = "demo-out/data/telemetry.parquet"
 SECRET = "0123456789abcdef" * 4
+#: 50 devices with 17 to 228 rows each, of which the example publishes 24.
+ROWS = telemetry(rows=2000, devices=50)
+PUBLISHED = 1152
+BUDGET = (
+    "A run publishes at most 24 of the rows of one device. Budgets add up: 24 times epsilon 1 is 24, and every further "
+    "run adds as much."
+)
 
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Where the example finds its data and its secret."""
     (tmp_path / DATA).parent.mkdir(parents=True)
-    pq.write_table(telemetry(rows=2000, devices=50), tmp_path / DATA)
+    pq.write_table(ROWS, tmp_path / DATA)
     # A JVM that runs already looks for relative paths where it was started.
     (tmp_path / "conf.yaml").write_text(EXAMPLE.read_text(encoding="utf-8").replace(DATA, str(tmp_path / DATA)))
     (tmp_path / "secret").write_text(SECRET)
@@ -37,21 +45,27 @@ def test_the_example_is_published_once_and_then_read_back(
     assert main([*command, "--dry-run"]) == 0
     told = capsys.readouterr()
     assert "telemetry@1 would spend epsilon 1 on each row. Nothing was read." in told.out
+    assert BUDGET in told.out
     assert not (folder / "out").exists()
 
     assert main(command) == 0
     told = capsys.readouterr()
     assert told.err == ""
-    assert "telemetry@1 is published. 2,000 rows in" in told.out
+    assert f"telemetry@1 is published. {PUBLISHED:,} rows in" in told.out
+    assert BUDGET in told.out
     assert "Report: out/telemetry/report.html" in told.out
-    assert "mean over all 2,000 rows" in (folder / "out" / "telemetry" / "report.html").read_text(encoding="utf-8")
+    page = (folder / "out" / "telemetry" / "report.html").read_text(encoding="utf-8")
+    assert f"mean over all {PUBLISHED:,} rows" in page
+    assert BUDGET in page
     published = folder / "out" / "telemetry" / "run=1"
     files = {file.name: file.read_bytes() for file in published.iterdir()}
-    assert json.loads(files["manifest.json"])["columns"] == "`country` string, `battery` double"
+    manifest = json.loads(files["manifest.json"])
+    assert manifest["columns"] == "`country` string, `battery` double"
+    assert manifest["privacy"] == {"unit": "device", "max_reports": 24, "unit_epsilon": 24.0, "composition": BUDGET}
     assert all(SECRET.encode() not in content for content in files.values())
     noisy = pq.ParquetFile(published / "part-00000.snappy.parquet").read()
     assert noisy.column_names == ["country", "battery"]
-    assert noisy.num_rows == 2000
+    assert noisy.num_rows == PUBLISHED == sum(min(size, 24) for size in Counter(ROWS["device"].to_pylist()).values())
 
     (folder / "secret").unlink()  # reading back needs neither the secret nor the data
     (folder / DATA).unlink()
@@ -87,4 +101,15 @@ def test_a_file_that_cannot_be_used_is_one_sentence(
 def test_the_schema_knows_every_key_of_the_example(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["schema", "collect"]) == 0
     keys = set(json.loads(capsys.readouterr().out)["properties"])
-    assert {"kind", "name", "source", "row_key", "columns", "invalid", "null_policy", "keep", "memoize"} <= keys
+    assert {
+        "kind",
+        "name",
+        "source",
+        "row_key",
+        "columns",
+        "invalid",
+        "null_policy",
+        "keep",
+        "memoize",
+        "privacy",
+    } <= keys

@@ -72,6 +72,8 @@ def test_a_release_is_published_once_then_read_back_then_refused_when_the_budget
     assert told.err == ""
     assert "shop@1 is published." in told.out
     assert "Charged epsilon 1 to shop. Left: 0.5." in told.out
+    assert "epsilon 1 of 1.5 spent, 0.5 left, with this release and 0 before it" in told.out
+    assert "The epsilons of all releases add up, and so do their deltas." in told.out
     assert [line.split()[0] for line in told.out.splitlines() if line.split()[:1] in (["DE"], ["FR"], ["XX"])] == [
         "DE",
         "FR",

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import old_ledger
 import pytest
 
 from jobs import postgres, writing
@@ -112,6 +113,22 @@ def test_all_create_the_ledger_at_once(url: str) -> None:
     with ThreadPoolExecutor(8) as pool:
         list(pool.map(lambda _: Ledger(url, "made").create(epsilon=3.0), range(8)))
     assert Ledger(url, "made").balance().total_epsilon == 3.0
+
+
+@pytest.mark.parametrize("first", [*old_ledger.USES, "all at once"])
+def test_a_server_with_a_ledger_of_version_1_is_brought_up_to_date(server: str, first: str) -> None:
+    """By whatever uses it first, also by eight at once; each in a data base of its own."""
+    import psycopg
+
+    name = f"old_{first.replace(' ', '_')}"
+    with psycopg.connect(server, autocommit=True) as connection:
+        connection.execute(f"CREATE DATABASE {name}")
+    url = server.replace("/postgres?", f"/{name}?")
+    old_ledger.write(url.replace("postgresql:", "postgresql+psycopg:"))
+    uses = [*old_ledger.USES] * 2 if first == "all at once" else [first]
+    with ThreadPoolExecutor(len(uses)) as pool:
+        list(pool.map(lambda use: old_ledger.use(url, use), uses))
+    old_ledger.check(url)
 
 
 def test_a_server_that_is_not_there_is_one_sentence(server: str) -> None:

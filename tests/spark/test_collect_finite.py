@@ -23,7 +23,8 @@ CHANNEL = {"column": "channel", "categories": ["web", "app", "store"], "other": 
 
 
 def query(*columns: dict[str, Any], **more: Any) -> rdp.CollectQuery:
-    return rdp.CollectQuery.of({"name": "cells", "row_key": ["id"], "columns": list(columns), **more})
+    units = {} if "memoize" in more else {"privacy": {"unit": "row"}}
+    return rdp.CollectQuery.of({"name": "cells", "row_key": ["id"], "columns": list(columns), **units, **more})
 
 
 def rows_of(spark: Any, size: int = 4000) -> Any:

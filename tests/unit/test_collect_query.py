@@ -117,6 +117,13 @@ def test_every_kind_of_number_is_the_same_number(epsilon: Any) -> None:
         ("columns.1.sample", 1, "columns[1].sample is for arrays that have an epsilon of their own."),
         ("epsilon", 1.0, "epsilon is for columns without an epsilon of their own"),
         ("sample", 1, "sample is for columns without an epsilon of their own"),
+        ("privacy", {}, "privacy.unit must be given. Name the column"),
+        ("privacy", {"unit": ""}, "privacy.unit must be a text that is not empty"),
+        ("privacy", {"unit": "device"}, "privacy.max_reports must be given. Without it one device could spend any"),
+        ("privacy", {"unit": "row", "max_reports": 2}, "privacy.max_reports must be left out where every row is anoth"),
+        ("privacy", {"unit": "device", "epsilon": 1}, "privacy.epsilon is not a known key"),
+        ("privacy", {"unit": "Speed", "max_reports": 2}, "privacy.unit must be a column that is not noised"),
+        ("privacy", "device", "privacy must be a mapping of keys to values"),
         ("invalid", "drop", "invalid must be 'clamp' or 'error'"),
         ("null_policy", "zero", "null_policy must be 'midpoint', 'drop' or 'error'"),
         ("name", "a b", "name must be at most 128 letters"),
@@ -125,6 +132,18 @@ def test_every_kind_of_number_is_the_same_number(epsilon: Any) -> None:
 )
 def test_what_is_refused_is_named(path: str, value: Any, message: str) -> None:
     assert refusal(changed(path, value)).startswith(message)
+
+
+@pytest.mark.parametrize("bad", [0, -1, 1.5, math.nan, math.inf, -math.inf, "1", True, [1], 5e-324, 1e308], ids=repr)
+def test_impossible_numbers_of_reports(bad: Any) -> None:
+    told = refusal({**QUERY, "privacy": {"unit": "device", "max_reports": bad}})
+    assert told.startswith("privacy.max_reports must be a whole number between 1 and 2147483647; got ")
+
+
+def test_reports_and_memoised_values_are_not_bounded_together() -> None:
+    for privacy in ({"unit": "row"}, {"unit": "device", "max_reports": 3}):
+        told = refusal({**QUERY, "privacy": privacy, "memoize": {"by": "device"}})
+        assert told.startswith("privacy must be left out beside memoize. A value that is repeated costs nothing there")
 
 
 @pytest.mark.parametrize("secret", ["0123456789abcdef" * 4, "env:", b"12", 17])
@@ -140,6 +159,13 @@ def test_the_digest_is_of_what_decides_the_values() -> None:
         assert CollectQuery(**changed(path, value)).digest() == digest
     for path, value in [("columns.0.upper", 100), ("keep", []), ("invalid", "error"), ("memoize", {"by": "device"})]:
         assert CollectQuery(**changed(path, value)).digest() != digest
+    units = [{"unit": "row"}, *({"unit": "device", "max_reports": most} for most in (1, 2))]
+    assert len({digest, *(CollectQuery(**changed("privacy", unit)).digest() for unit in units)}) == 4
+
+
+def test_what_was_published_before_units_were_known_is_still_found() -> None:
+    """The digest that the version before wrote into its manifests."""
+    assert CollectQuery(**QUERY).digest() == "494901ba1ea51fa27a1fc4c2dfe15291b69aeca1c4a44df2f84c3ca2929f8f41"
 
 
 def test_one_plan_for_each_column() -> None:

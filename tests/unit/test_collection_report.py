@@ -25,6 +25,7 @@ from spark_rdp.reporting.collection_page import MOST_DRAWN, render, write_collec
 from spark_rdp.reporting.collection_story import column_text
 from spark_rdp.reporting.local_noise import merged, output_range, output_shares, rivals_of
 from spark_rdp.reporting.local_plots import variance_plot
+from spark_rdp.unit_budget import UnitBudget
 
 COLUMNS = [
     {"column": "battery", "lower": 0, "upper": 100, "epsilon": 1.0, "mechanism": "duchi"},
@@ -51,6 +52,7 @@ def manifest_of(types: dict[str, str] | None = None, rows: int | None = 2500, **
         "query_digest": query.digest(),
         "plan": plan.content(),
         "unit": "row" if query.memoize is None else list(query.memoize.by),
+        "privacy": UnitBudget.of(query, plan).content(),
         "epsilon": {"total": plan.epsilon},
         "persistent_secret": query.secret is not None,
         "source_types": types or {item.column: "double" for item in query.columns},
@@ -137,6 +139,42 @@ def test_a_memoised_collection_tells_what_repeats_and_what_adds_up() -> None:
     ):
         assert told in text, told
     assert "2,500 rows" not in text
+
+
+@pytest.mark.parametrize(
+    ("privacy", "words"),
+    [
+        (
+            {"unit": "device", "max_reports": 24},
+            (
+                "what is published for all rows of one device in a run, at most e^36 times (e to the power 36)",
+                "Budget of a unit epsilon 36 in a run: A run publishes at most 24 of the rows of one device.",
+                "Budgets add up: 24 times epsilon 1.5 is 36, and every further run adds as much.",
+                "what it has more is left out, and so are rows without a device. What the runs spend",
+                "runs with one device",
+                "7 252 e^252",  # runs, epsilon, factor
+                "averaging the rows of one device, of all runs, comes as close to it as their budgets together allow",
+            ),
+        ),
+        (
+            {"unit": "row"},
+            (
+                "Budget of a unit epsilon 1.5 in a run: Every row is of another unit",
+                "Every row is of another person or device, as whoever asked for the collection says.",
+                "7 10.5 ",
+            ),
+        ),
+        (None, ("Budget of a unit unbounded: Rows are protected one by one: a unit with several rows spends",)),
+    ],
+)
+def test_the_budget_of_a_unit_and_its_rule_are_told(privacy: dict[str, Any] | None, words: tuple[str, ...]) -> None:
+    manifest = manifest_of(privacy=privacy)
+    text = text_of(manifest)
+    for told in words:
+        assert told in text, told
+    if privacy is None:  # as an earlier version wrote it
+        del manifest["privacy"]
+        assert text_of(manifest) == text
 
 
 def test_shared_budgets_and_arrays_are_explained() -> None:

@@ -27,6 +27,7 @@ from spark_rdp.planning.local import LocalProblem, candidates
 from spark_rdp.planning.local_metrics import AVERAGE, LocalMetric
 from spark_rdp.publishing import MANIFEST
 from spark_rdp.queries import CollectQuery, EstimateQuery
+from spark_rdp.unit_budget import UnitBudget
 
 PLACES = Path(__file__).parents[2] / "conf" / "places.yaml"
 NAN, INF = math.nan, math.inf
@@ -157,13 +158,16 @@ def collection(folder: Path, rows: int = 3, **changes: Any) -> Path:
         ],
         "keep": ["country"],
     }
-    query = CollectQuery(**{**asked, **changes})
+    units = {} if "memoize" in changes else {"privacy": {"unit": "row"}}
+    query = CollectQuery(**{**asked, **units, **changes})
+    plan = plan_collect(query)
     manifest = {
         "kind": "collect",
         "release_id": f"telemetry@{folder.name}",
         "query_digest": query.digest(),
         "content_digest": "0" * 64,
-        "plan": plan_collect(query).content(),
+        "plan": plan.content(),
+        "privacy": UnitBudget.of(query, plan).content(),
         "columns": "country STRING, battery DOUBLE, two DOUBLE, hours ARRAY<DOUBLE>",
         "unit": "row" if query.memoize is None else list(query.memoize.by),
         "policies": {"invalid": query.invalid, "null_policy": query.null_policy},
@@ -250,6 +254,57 @@ def test_memoised_units_need_to_be_bounded(tmp_path: Path) -> None:
     collected = find_collections(asked.collection)
     told = " ".join(assumptions(asked, collected, estimators(asked, collected)))
     assert "with at most 9 rows of one device in a group" in told
+
+
+def test_a_budget_without_bound_has_to_be_accepted(tmp_path: Path) -> None:
+    """As after a collection that says neither unit nor memoize, and one of a version that knew neither."""
+    folders = [tmp_path / "silent", tmp_path / "old"]
+    for folder in folders:
+        collection(folder, privacy=None)
+    manifest = json.loads((folders[1] / MANIFEST).read_text())
+    assert manifest.pop("privacy")["unit_epsilon"] is None
+    (folders[1] / MANIFEST).write_text(json.dumps(manifest))
+    for folder in folders:
+        for answer in (None, False):
+            told = refused(folder, accept_unbounded=answer)
+            assert told.startswith("collection must bound the budget of a unit; that of ")
+            assert told.endswith(
+                "is unbounded: add `privacy` to the collection, or `accept_unbounded: true` to this query to proceed."
+            )
+        asked = query(folder, accept_unbounded=True)
+        found = find_collections(asked.collection)
+        told = " ".join(assumptions(asked, found, estimators(asked, found)))
+        assert "The budget of a unit is unbounded, which was accepted. Rows are protected one by one: " in told
+        assert "spends epsilon 6.5 with each of them, and how many it has is not bounded." in told
+    for wrong in ("true", 1, 0.0, [True]):
+        with pytest.raises(InvalidInput, match=r"^accept_unbounded must be a valid boolean"):
+            query(folder, accept_unbounded=wrong)
+
+
+@pytest.mark.parametrize(
+    ("privacy", "name", "words"),
+    [
+        ({"unit": "row"}, "row", "Every row is of another unit, which spends epsilon 6.5 with it."),
+        (
+            {"unit": "device", "max_reports": 24},
+            "device",
+            "A run publishes at most 24 of the rows of one device. Budgets add up: 24 times epsilon 6.5 is 156,",
+        ),
+    ],
+)
+def test_budgets_of_runs_add_up(tmp_path: Path, privacy: dict[str, Any], name: str, words: str) -> None:
+    for run in range(3):
+        collection(tmp_path / "c" / f"run={run}", privacy=privacy)
+    asked = query(tmp_path / "c")
+    collected = find_collections(asked.collection)
+    told = " ".join(assumptions(asked, collected, estimators(asked, collected)))
+    total = 3 * 6.5 * privacy.get("max_reports", 1)
+    assert f"Budget of a unit: a {name} that is in all 3 runs has spent at most epsilon {total:g}. In the" in told
+    assert words in told
+    assert ("Rows beyond the most of a unit were not published" in told) == (name != "row")
+    collection(tmp_path / "c" / "run=3", privacy=None)  # one without a bound, and the sum has none
+    with pytest.raises(InvalidInput, match=r"that of .*run=3 is unbounded"):
+        estimators(asked, find_collections(asked.collection))
 
 
 def test_what_estimates_assume_is_said(tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ from html_page import Page
 from rich.console import Console
 
 from spark_rdp.errors import InvalidInput
+from spark_rdp.ledger import Ledger
 from spark_rdp.outputs import public_values
 from spark_rdp.planning.additive import plan
 from spark_rdp.queries import ReleaseQuery
@@ -24,7 +25,15 @@ from spark_rdp.reporting.figures import figure
 from spark_rdp.reporting.page import write_report
 from spark_rdp.reporting.plots import noise_plot
 from spark_rdp.reporting.published import of_table, read_published
-from spark_rdp.reporting.table import balance_table, history_table, noise_table, plan_table, release_table
+from spark_rdp.reporting.story import charge_facts
+from spark_rdp.reporting.table import (
+    balance_table,
+    charge_table,
+    history_table,
+    noise_table,
+    plan_table,
+    release_table,
+)
 
 HOSTILE = ['<script>alert("x")</script>', "</td></tr>", "{{ 7 * 7 }}", "&amp;", "$x$", "\x1b[31mred", "", None]
 MEASURES = [
@@ -143,6 +152,26 @@ def test_page_tells_what_was_asked_protected_and_charged(html):
         "The error bars cover the noise only",
     ):
         assert told in text, told
+
+
+@pytest.mark.parametrize("accounting", ["pure", "pld"])
+def test_the_charge_is_told_with_balance_and_rule(tmp_path, accounting):
+    """On the terminal as on the page, from the facts a ledger leaves in a manifest."""
+    ledger = Ledger(f"sqlite:///{tmp_path}/budget.db", "shop")
+    ledger.create(epsilon=3.0, delta=1e-6, accounting=accounting)
+    balance = ledger.reserve(None, "orders@today", "a" * 64, 1_250_000).balance
+    charge = {"dataset": "shop", "epsilon_millionths": 1_250_000, "delta": 0.0, "accounting": accounting}
+    charge |= {"composition": balance.composition, "balance": balance.facts()}
+    told = " ".join(printed(charge_table({"charge": charge})).split())
+    rule = {
+        "pure": "composition The epsilons of all releases add up, and so do their deltas.",
+        "pld": "composition The noise of all releases is composed by its privacy loss distributions, to the epsilon "
+        "spent at delta 1e-06;",
+    }
+    assert rule[accounting] in told
+    assert "charge epsilon 1.25, once for this release id" in told
+    assert "epsilon 1.25 of 3 spent, 1.75 left; delta" in told
+    assert charge_facts({"charge": charge})[2] == ("Composition", balance.composition)
 
 
 def test_page_has_a_picture_and_rivals_for_every_noise(html, folder):
