@@ -10,12 +10,14 @@ import contextlib
 import io
 import re
 import threading
+import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pyspark.errors import PySparkException
 from pyspark.sql import functions as F
+from pyspark.sql.classic.dataframe import DataFrame as ClassicFrame
 
 from spark_rdp.errors import InvalidInput, JobFailed, invalid
 from spark_rdp.spark.failures import as_error, worded
@@ -46,15 +48,24 @@ def read(spark: SparkSession, source: Source) -> DataFrame:
         InvalidInput: A path, table, type or expression cannot be used.
     """
     with _opening():
-        frame = spark.table(source.table) if source.table is not None else _files(spark, source)
+        return derived(spark.table(source.table) if source.table is not None else _files(spark, source), source)
+
+
+def derived(frame: DataFrame, source: Source) -> DataFrame:
+    """A frame with the columns that its source derives, in order, each from the same row.
+
+    Raises:
+        InvalidInput: An expression cannot be used.
+    """
+    spark = frame.sparkSession
+    with _opening():
         for column, expression in source.derive.items():
             if column.casefold() in (name.casefold() for name in frame.columns):
                 remedy = "The source has a column of this name."
                 raise invalid(f"source.derive.{column}", "a new column", column, remedy)
             with _nulls_for_errors(spark):
                 _check_expression(spark, frame.schema, column, expression)
-                frame = frame.withColumn(column, F.expr(expression))
-                _ = frame.schema
+                frame = _resolved(frame.withColumn(column, F.expr(expression)))
     return frame
 
 
@@ -177,6 +188,16 @@ def _check_expression(spark: SparkSession, schema: StructType, column: str, expr
     nodes = [line.lstrip(" :+-") for line in analysed.strip().splitlines()[1:]]
     if not nodes or not all(_ROW_BY_ROW.match(node) for node in nodes):
         raise refusal
+
+
+def _resolved(frame: DataFrame) -> DataFrame:
+    """The same rows, with expressions resolved now, and in a view: outside of it Connect does so at every action."""
+    _ = frame.schema
+    if isinstance(frame, ClassicFrame):
+        return frame
+    view = f"spark_rdp_{uuid.uuid4().hex}"
+    frame.createTempView(view)
+    return frame.sparkSession.table(view)
 
 
 def _place(columns: Sequence[str], name: str, where: str) -> int:

@@ -207,7 +207,8 @@ class Declared(Keys):
         for place, domain in reversed(list(enumerate(self.domains))):
             numbers[f"n{place}"] = F.expr(f"`{GROUP}` DIV {stride}L % {max(domain.size, 1)}L")
             stride *= max(domain.size, 1)
-        frame = frame.withColumns(numbers)
+        if numbers:  # Spark Connect takes no empty list
+            frame = frame.withColumns(numbers)
         for place, domain in enumerate(self.domains):
             frame = domain.add_key(frame, f"n{place}", f"k{place}")
         return frame

@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
-from pyspark.errors import PySparkRuntimeError
+from pyspark.errors import PySparkException, PySparkRuntimeError
 from pyspark.sql import SparkSession
 
 from spark_rdp import java
@@ -73,13 +73,21 @@ def build(
         return running
     # Spark says so on its first use of every pandas 3.
     warnings.filterwarnings("ignore", "PySpark does not yet fully support pandas", FutureWarning)
+    remote = "SPARK_REMOTE" in os.environ or (master or "").startswith("sc:")
     builder = SparkSession.builder.appName(app_name)
     if master is not None:
         builder = builder.master(master)
     for name, value in {**SETTINGS, **(conf or {})}.items():
-        builder = builder.config(name, value)
-    if "PYSPARK_GATEWAY_PORT" in os.environ or "SPARK_REMOTE" in os.environ or (master or "").startswith("sc:"):
-        return builder.getOrCreate()  # the JVM runs already: spark-submit or a Connect server started it
+        if not remote or name.startswith("spark.sql."):  # the others are those of a server that runs already
+            builder = builder.config(name, value)
+    if remote:
+        try:
+            return builder.getOrCreate()
+        except PySparkException as error:  # the URL may hold a token: it is not repeated
+            remedy = "Check SPARK_REMOTE (sc://HOST:PORT) and the server; pip install 'pyspark[connect]' if need be."
+            raise JobFailed(f"The Spark Connect server cannot be used. {remedy}") from error
+    if "PYSPARK_GATEWAY_PORT" in os.environ:
+        return builder.getOrCreate()  # the JVM runs already: spark-submit started it
 
     os.environ.update(java.require().environment())
     if master is None or master.startswith("local"):
