@@ -31,12 +31,15 @@ _HOME = {
     "RangesQuery": "spark_rdp.queries.ranges",
     "ReleaseQuery": "spark_rdp.queries",
     "SparkRdpError": "spark_rdp.errors",
+    "StreamQuery": "spark_rdp.queries.stream",
     "Usefulness": "spark_rdp.metrics",
     "collect": "spark_rdp.spark.collect",
     "estimate": "spark_rdp.spark.estimate",
     "plan": "spark_rdp.planning.additive",
     "register_functions": "spark_rdp.spark.functions",
     "release": "spark_rdp.spark.release",
+    "stream": "spark_rdp.spark.stream",
+    "watch": "spark_rdp.spark.rolling",
 }
 
 if TYPE_CHECKING:
@@ -50,10 +53,13 @@ if TYPE_CHECKING:
     from spark_rdp.queries.averages import AveragesQuery
     from spark_rdp.queries.degrees import DegreesQuery
     from spark_rdp.queries.ranges import RangesQuery
+    from spark_rdp.queries.stream import StreamQuery
     from spark_rdp.spark.collect import collect
     from spark_rdp.spark.estimate import estimate
     from spark_rdp.spark.functions import register_functions
     from spark_rdp.spark.release import release
+    from spark_rdp.spark.rolling import watch
+    from spark_rdp.spark.stream import stream
 
 __all__ = [
     "L1",
@@ -75,12 +81,15 @@ __all__ = [
     "RangesQuery",
     "ReleaseQuery",
     "SparkRdpError",
+    "StreamQuery",
     "Usefulness",
     "collect",
     "estimate",
     "plan",
     "register_functions",
     "release",
+    "stream",
+    "watch",
 ]
 
 

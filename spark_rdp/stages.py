@@ -21,7 +21,8 @@ def reached_stage(stage: str, release_id: str | None = None, **facts: Any) -> No
     """Tell that a release has reached a stage.
 
     Args:
-        stage: planned, waiting, reserved, computing, prepared, published, read-back or failed.
+        stage: planned, waiting, reserved, computing, prepared, published, read-back or failed; of a stream, batch
+            and stopped.
         release_id: Whose stage it is; None before that is known.
         facts: More to tell; JSON values that are no data.
     """

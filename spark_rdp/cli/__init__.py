@@ -1,4 +1,4 @@
-"""The command line: ``spark-rdp plan | release | collect | estimate | ledger | schema | report | demo``.
+"""The command line: ``spark-rdp plan | release | collect | stream | estimate | ledger | schema | report | demo``.
 
 A verb imports what it needs when it runs, so that planning needs neither Spark nor Java and answers in a second.
 """
@@ -13,7 +13,7 @@ from typing import Annotated, Optional
 
 import typer
 
-from spark_rdp.cli import collect, demo, estimate, ledger, plan, release, report
+from spark_rdp.cli import collect, demo, estimate, ledger, plan, release, report, stream
 from spark_rdp.cli.terminal import LOG_JSON, explain
 from spark_rdp.stages import json_lines
 
@@ -28,8 +28,10 @@ app = typer.Typer(
 app.command("plan")(plan.plan)
 app.command("release")(release.release)
 app.command("collect")(collect.collect)
+app.command("stream")(stream.stream)
 app.command("estimate")(estimate.estimate)
 release.schema_app.command("collect")(collect.schema)
+release.schema_app.command("stream")(stream.schema)
 release.schema_app.command("estimate")(estimate.schema)
 app.add_typer(ledger.app, name="ledger")
 app.add_typer(release.schema_app, name="schema")

@@ -44,6 +44,12 @@ _ROWS = {
 }
 
 
+#: What a stream fails with, by the query's own wish, on an event that is malformed.
+MALFORMED = (
+    "A record of the source cannot be read as declared, or lacks a column of its key, and malformed is fail. Correct "
+    "or remove it, or use malformed: quarantine."
+)
+
 #: PySpark's own loggers of failed queries; they print whole messages, values of rows included, to the terminal.
 _LOGGERS = ("DataFrameQueryContextLogger", "SQLQueryContextLogger")
 
@@ -100,3 +106,18 @@ def as_error(error: BaseException) -> SparkRdpError:
 def sentence_of(error: BaseException) -> str:
     """The sentence of :func:`as_error`."""
     return str(as_error(error))
+
+
+def stream_error(error: BaseException | None) -> SparkRdpError:
+    """The failure of a streaming query, in the words of :func:`as_error`.
+
+    Spark tells it by one class and one condition, whatever has happened; the trace in its message tells what.
+    """
+    text = str(error)
+    if f"[USER_RAISED_EXCEPTION] {MALFORMED}" in text:  # the plan of the query holds the sentence, too
+        return InvalidInput(MALFORMED)
+    if "org.apache.spark.api.python.PythonException" in text or _RAISED.search(text):
+        return as_error(PythonException(text))
+    condition = next((name for name in _ROWS if f"[{name}" in text), None)
+    reason = _ROWS[condition] if condition else "its query ended"
+    return JobFailed(f"The stream failed: {reason}. {_AGAIN}")
