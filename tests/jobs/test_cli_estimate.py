@@ -56,6 +56,7 @@ def test_the_example_is_answered_once_and_then_read_back(
     published = folder / "out" / "battery" / "run=1"
     files = {file.name: file.read_bytes() for file in published.iterdir()}
     assert json.loads(files["manifest.json"])["collections"][0]["release_id"] == "telemetry@1"
+    # Of all rows: those of the busiest devices that are left out are drawn, and move a mean by less than 1.
     truth = pq.read_table(collected / "data.parquet").to_pandas().groupby("country").battery.mean()
     for row in pq.ParquetFile(published / "part-00000.snappy.parquet").read().to_pylist():
         # Four standard errors for three groups, with a fixed secret: a wrong alarm for one secret in 5,000.
@@ -100,7 +101,36 @@ def test_a_file_that_cannot_be_used_is_one_sentence(
     assert not (folder / "out" / "battery").exists()
 
 
+def test_a_budget_without_bound_is_refused(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """As an earlier version wrote its manifests."""
+    file = folder / "out" / "telemetry" / "run=1" / "manifest.json"
+    manifest = json.loads(file.read_text())
+    assert manifest.pop("privacy")["unit_epsilon"] == 24
+    file.write_text(json.dumps(manifest))
+    capsys.readouterr()
+    assert main(["estimate", "conf.yaml"]) == 2
+    told = capsys.readouterr()
+    assert told.out == ""
+    assert told.err.startswith("spark-rdp: collection must bound the budget of a unit; that of ")
+    assert told.err.endswith(
+        "is unbounded: add `privacy` to the collection, or `accept_unbounded: true` to this query to proceed.\n"
+    )
+    assert told.err.count("\n") == 1
+    assert not (folder / "out" / "battery").exists()
+
+
 def test_the_schema_knows_every_key_of_the_example(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["schema", "estimate"]) == 0
     keys = set(json.loads(capsys.readouterr().out)["properties"])
-    assert {"kind", "name", "collection", "group_by", "columns", "confidence", "intervals", "post", "output"} <= keys
+    assert {
+        "kind",
+        "name",
+        "collection",
+        "group_by",
+        "columns",
+        "confidence",
+        "intervals",
+        "post",
+        "output",
+        "accept_unbounded",
+    } <= keys

@@ -25,7 +25,9 @@ SECRET = bytes(range(32))
 
 
 def collected(frame: DataFrame, folder: Path, run: str | None = None, **query: Any) -> Collection:
-    asked = CollectQuery(**{"name": "c", "row_key": ["id"], "output": {"path": str(folder)}, **query})
+    """A collection of rows that are all of other units, unless it is memoised."""
+    units = {} if "memoize" in query else {"privacy": {"unit": "row"}}
+    asked = CollectQuery(**{"name": "c", "row_key": ["id"], "output": {"path": str(folder)}, **units, **query})
     return collect(frame, asked, secret=SECRET, run=run)
 
 
