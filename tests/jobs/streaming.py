@@ -1,8 +1,8 @@
 """Streams that are killed: what test_stream.py does with some events, and by hand with two million.
 
-``python tests/jobs/streaming.py EVENTS FILES KILLS`` publishes events by ``spark-rdp stream``, which is killed (by
-SIGKILL, with its JVM and workers) so many times at random moments and started again, and compares what is in the sink, event by
-event, with what an uninterrupted stream of the same secret publishes.
+``python tests/jobs/streaming.py EVENTS FILES KILLS`` publishes events by ``spark-rdp stream``, which is killed
+at random moments (by SIGKILL, with its JVM and workers) and started again, and compares what is in the sink,
+event by event, with what an uninterrupted stream of the same secret publishes.
 """
 
 from __future__ import annotations
