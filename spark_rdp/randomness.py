@@ -43,6 +43,19 @@ class Bits(ABC):
             rows: Positions of the rows wanted; all rows when absent.
         """
 
+    def pair(self, lane: int, place: int | np.ndarray, rows: np.ndarray | None = None) -> np.ndarray:
+        """Words ``2 * place`` and ``2 * place + 1`` of a lane, of shape (number of rows, 2), one row behind the other.
+
+        Wide lanes are read pair by pair: short arrays stay in the cache.
+
+        Args:
+            lane, rows: As for `words`.
+            place: Which pair, below 2**31; one number, or int64 with one for each row.
+        """
+        words = self.words(lane, 2 * int(np.max(place, initial=0)) + 2, rows)
+        columns = 2 * np.reshape(place, (-1, 1)) + np.arange(2)
+        return np.take_along_axis(words, np.broadcast_to(columns, (len(words), 2)), axis=1)
+
 
 class KeyedBits(Bits):
     """Bits keyed by a stream key, a 128-bit row digest and the 64-bit value being noised.
@@ -72,13 +85,20 @@ class KeyedBits(Bits):
         return output[: blocks.nbytes].view(np.uint64).reshape(blocks.shape)
 
     def words(self, lane: int, count: int, rows: np.ndarray | None = None) -> np.ndarray:
-        base = self._base if rows is None else self._base[rows]
         pairs = (count + 1) // 2
+        if pairs == 1:
+            return self.pair(lane, 0, rows)[:, :count]
+        base = self._base if rows is None else self._base.take(rows, axis=0)
         blocks = np.empty((len(base), pairs, 2), dtype=np.uint64)
         for pair in range(pairs):  # long inner loops: NumPy is slow over short last axes
             blocks[:, pair, 0] = base[:, 0]
             np.bitwise_xor(base[:, 1], np.uint64(pair << 32 | lane), out=blocks[:, pair, 1])
         return self._encrypt(blocks).reshape(len(base), 2 * pairs)[:, :count]
+
+    def pair(self, lane: int, place: int | np.ndarray, rows: np.ndarray | None = None) -> np.ndarray:
+        blocks = self._base.copy() if rows is None else self._base.take(rows, axis=0)
+        blocks[:, 1] ^= np.asarray(place << 32 | lane).view(np.uint64)
+        return self._encrypt(blocks)
 
 
 class SystemBits(KeyedBits):

@@ -10,6 +10,7 @@ import numpy as np
 
 from spark_rdp.mechanisms import build
 from spark_rdp.mechanisms.base import SATURATION, Additive
+from spark_rdp.mechanisms.coins import Rows
 from spark_rdp.mechanisms.local import Local, exponent_for, floor_units
 from spark_rdp.metrics import L2
 from spark_rdp.randomness import LANES, Bits
@@ -66,14 +67,15 @@ class AdditiveLocal(Local):
 
     def _rounded(self, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """The lattice integer below each clamped value, and the probability of the next one."""
-        units = np.ldexp(values, -self.exponent)
+        units = values * math.ldexp(1.0, -self.exponent)
         below = np.floor(units)
-        return below.astype(np.int64), units - below
+        units -= below
+        return below.astype(np.int64), units
 
     def draw(self, values: np.ndarray, bits: Bits, lane: int, rows: np.ndarray | None = None) -> np.ndarray:
-        part = bits if rows is None else _Rows(bits, rows)
+        part = bits if rows is None else Rows(bits, rows)
         below, share = self._rounded(values)
-        below += (part.words(lane + _ROUNDING, 1)[:, 0] >> np.uint64(11)) < np.ldexp(share, 53).astype(np.uint64)
+        below += (part.words(lane + _ROUNDING, 1)[:, 0] >> np.uint64(11)) < (share * 2.0**53).astype(np.uint64)
         return self.noise.release(below, part)
 
     def mean_output(self, x: np.ndarray) -> np.ndarray:
@@ -115,17 +117,6 @@ class AdditiveLocal(Local):
         distance = np.asarray(integers) - below
         masses = np.exp(self.noise.log_mass(distance)), np.exp(self.noise.log_mass(distance - 1))
         return (1 - share) * masses[0] + share * masses[1]
-
-
-class _Rows(Bits):
-    """Some rows of other bits."""
-
-    def __init__(self, bits: Bits, rows: np.ndarray) -> None:
-        self.size = len(rows)
-        self._bits, self._rows = bits, rows
-
-    def words(self, lane: int, count: int, rows: np.ndarray | None = None) -> np.ndarray:
-        return self._bits.words(lane, count, self._rows if rows is None else self._rows[rows])
 
 
 def sensitivity(lower: float, upper: float, exponent: int) -> int:

@@ -81,4 +81,5 @@ class Additive(ABC):
             int64 of shape (n,), saturating at +-2**62.
         """
         noise = np.clip(self.noise(bits), 1 - SATURATION, SATURATION - 1)
-        return np.clip(np.asarray(values, dtype=np.int64) + noise, -SATURATION, SATURATION)
+        noise += np.asarray(values, dtype=np.int64)
+        return np.clip(noise, -SATURATION, SATURATION, out=noise)

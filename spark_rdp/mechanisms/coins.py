@@ -23,6 +23,9 @@ class Rows(Bits):
     def words(self, lane: int, count: int, rows: np.ndarray | None = None) -> np.ndarray:
         return self._bits.words(lane, count, self._rows if rows is None else self._rows[rows])
 
+    def pair(self, lane: int, place: int | np.ndarray, rows: np.ndarray | None = None) -> np.ndarray:
+        return self._bits.pair(lane, place, self._rows if rows is None else self._rows[rows])
+
 
 def decays(bits: Bits, lane: int, x: np.ndarray) -> np.ndarray:
     """True with probability e^-x, independently for each entry.

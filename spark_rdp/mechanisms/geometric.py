@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -22,9 +23,15 @@ LEVELS = 8
 SAMPLER_LANES = 6
 _BITS, _TIES, _TOP, _SIGN = 0, 1, 2, 3
 #: Thresholds are kept for blocks of up to so many rows.
-_BLOCK = 4096
-#: 16-bit columns of the word that draws the top digit.
+_BLOCK = 16384
+#: 16-bit columns of the word that draws the top digit, and of two words.
 TOP_COLUMNS = 4
+_PAIR = 8
+#: Where the leading bits of a word do not tell the top digit.
+_UNSURE = 255
+_GUIDE_BITS = 8
+#: How many of LEVELS falling thresholds lie above a word, by the comparisons as an octet.
+_LEVEL_OF = np.array([octet.bit_count() for octet in range(2**LEVELS)])
 
 
 def _thresholds(probabilities: np.ndarray) -> np.ndarray:
@@ -47,27 +54,38 @@ class GeometricSampler:
 
     Args:
         rates: The rates a, one for each atom; positive.
+        bands: A number for each atom; atoms of one number draw their sign from the same bits, behind the digits of the
+            widest of them. All are of one band when absent.
     """
 
-    def __init__(self, rates: Sequence[float]) -> None:
+    def __init__(self, rates: Sequence[float], bands: Sequence[int] | None = None) -> None:
         a = np.asarray(rates, dtype=np.float64)
         self.parts = np.maximum(np.ceil(a), 1.0).astype(np.int64)
         base = a / self.parts
         self.digits = np.maximum(-np.frexp(base)[1] + np.where(np.frexp(base)[0] == 0.5, 1, 0), 0).astype(np.int64)
-        self.width = int(self.digits.max())
+        band = np.zeros(len(a), dtype=np.int64) if bands is None else np.asarray(bands)
+        widths = np.array([self.digits[band == number].max() for number in band])
+        self.width = int(widths.max())
         scale = np.ldexp(base, self.digits)  # in (1/2, 1]
         places = np.arange(self.width)
         chance = np.where(places < self.digits[:, None], expit(-np.ldexp(base[:, None], places)), 0.0)
-        # Each row has an even number of words, so that rows lie one behind the other: the first word is for the top
-        # digit, so that its four columns are never 1, and so are those after the last one, which is the sign.
-        before, after = np.zeros((len(a), TOP_COLUMNS)), np.zeros((len(a), -(self.width + 1 + TOP_COLUMNS) % 8))
-        columns = _thresholds(np.concatenate([before, chance, expit(-a)[:, None], after], axis=1))
+        # Columns of 16 bits, read in pairs of words. The first word is for the top digit, so that its four columns are
+        # never 1, and so are those after the last one, which is the sign.
+        pairs = (TOP_COLUMNS + widths + _PAIR) // _PAIR
+        chances = np.zeros((len(a), int(pairs.max()) * _PAIR))
+        chances[:, TOP_COLUMNS : TOP_COLUMNS + self.width] = chance
+        chances[np.arange(len(a)), TOP_COLUMNS + widths] = expit(-a)
+        columns = _thresholds(chances)
         self._high = (columns >> np.uint64(48)).astype(np.uint16)
         self._low = columns & np.uint64(2**48 - 1)
-        self._rows = self._high[0]
+        self._repeated: dict[int, np.ndarray] = {}
         self._top = _thresholds(np.exp(-scale[:, None] * np.arange(1, LEVELS + 1)))
         self._top_limit = SATURATION >> self.digits
         self._coarse = a > 1
+        # What is the same for all atoms is kept once.
+        self._pairs, self._widths, self._shifts, self._divisors = (
+            values[:1] if np.all(values == values[0]) else values for values in (pairs, widths, self.digits, self.parts)
+        )
         self.slack = 2.0**-50 * (self.width + 8)
 
     def magnitudes(
@@ -89,73 +107,121 @@ class GeometricSampler:
         It is also the chance of an odd magnitude, which is how it is drawn when it is too small for a threshold.
         """
         magnitude, negative = self._draw(bits, lane, atoms, None)
-        coarse = self._coarse[0] if atoms is None else self._coarse[atoms]
-        if np.any(coarse):
-            rows = np.flatnonzero(np.broadcast_to(coarse, magnitude.shape))
+        if self._coarse.any():
+            rows = np.flatnonzero(np.broadcast_to(_of(self._coarse, atoms), magnitude.shape))
             other = self.magnitudes(bits, lane + _SIGN, None if atoms is None else atoms[rows], rows)
-            negative[rows] = (other & 1).astype(bool)
-        return np.where(negative, -1 - magnitude, magnitude)
+            negative[rows] = other & 1
+        magnitude ^= -negative  # -1 - magnitude where it is 1
+        return magnitude
 
     def _draw(
         self, bits: Bits, lane: int, atoms: np.ndarray | None, rows: np.ndarray | None
     ) -> tuple[np.ndarray, np.ndarray]:
-        columns = self._high.shape[1]
-        words = bits.words(lane + _BITS, columns // 4, rows)
-        chunks = words.view(np.uint16).ravel()
-        high = self._repeated(len(words)) if atoms is None else self._high[atoms].ravel()
-        ones = chunks < high
-        tied = np.flatnonzero(chunks == high)
-        tied = tied[tied % columns >= TOP_COLUMNS]
-        if len(tied):
-            row, column = np.divmod(tied, columns)
-            finer = bits.words(lane + _TIES, columns, row if rows is None else rows[row])
-            low = self._low[0 if atoms is None else atoms[row], column]
-            ones[tied] = (finer[np.arange(len(row)), column - TOP_COLUMNS] >> np.uint64(16)) < low
-        octets = np.packbits(ones, bitorder="little").reshape(len(words), columns // 8)
-        digits = octets[:, 0].astype(np.int64) >> TOP_COLUMNS
-        for place in range(1, columns // 8):
-            digits |= octets[:, place].astype(np.int64) << 8 * place - TOP_COLUMNS
-        negative = ((digits >> self.width) & 1).astype(bool)
-        magnitude = digits & ((1 << self.width) - 1)
+        """A magnitude for each row, and 1 where the sign is negative, else 0."""
+        drawn, ties = np.zeros(bits.size if rows is None else len(rows), dtype=np.int64), []
+        least, most = int(self._pairs.min()), int(self._pairs.max())
+        for place in range(most):
+            # Narrow atoms do without the last pairs.
+            some = None if place < least else np.flatnonzero(_of(self._pairs, atoms) > place)
+            words = bits.pair(lane + _BITS, place, _taken(rows, some))
+            if place == 0:
+                top = np.ascontiguousarray(words[:, 0])
+            chunks = words.view(np.uint16).ravel()
+            high = self._thresholds_of(place, len(words), atoms if atoms is None or some is None else atoms[some])
+            ones = np.packbits(chunks < high, bitorder="little").astype(np.int64)
+            shift = _PAIR * place - TOP_COLUMNS
+            drawn[slice(None) if some is None else some] |= ones << shift if place else ones >> -shift
+            tied = np.flatnonzero(chunks == high)
+            if len(tied):
+                row, column = np.divmod(tied, _PAIR)
+                ties.append((row if some is None else some[row], column + _PAIR * place))
+        if ties:
+            row, column = (np.concatenate(parts) for parts in zip(*ties, strict=True))
+            self._settle(drawn, row, column, bits, lane, atoms, rows)
+        width = _of(self._widths, atoms)
+        negative = drawn >> width & 1
+        drawn ^= negative << width
 
-        level = self._levels(words[:, 0], bits, lane, atoms, rows)
-        atom = 0 if atoms is None else atoms
-        magnitude += np.minimum(level, self._top_limit[atom]) << self.digits[atom]
-        if np.any(self.parts != 1):
-            magnitude //= self.parts[atom]
-        return magnitude, negative
+        level = self._levels(top, bits, lane, atoms, rows)
+        if level.max(initial=0) > self._top_limit.min():
+            level = np.minimum(level, _of(self._top_limit, atoms))
+        level <<= _of(self._shifts, atoms)
+        drawn += level
+        if self._divisors.max() > 1:
+            drawn //= _of(self._divisors, atoms)
+        return drawn, negative
 
-    def _repeated(self, count: int) -> np.ndarray:
-        """The thresholds of the only rate, once for each row; kept for blocks, which are mostly of one length."""
-        size = count * self._high.shape[1]
-        if size > len(self._rows):
-            repeated = np.tile(self._high[0], count)
-            if count > _BLOCK:
-                return repeated
-            self._rows = repeated
-        return self._rows[:size]
+    def _settle(
+        self,
+        drawn: np.ndarray,
+        row: np.ndarray,
+        column: np.ndarray,
+        bits: Bits,
+        lane: int,
+        atoms: np.ndarray | None,
+        rows: np.ndarray | None,
+    ) -> None:
+        """Set the digits, given by row and column, whose first sixteen bits are those of the threshold."""
+        low = self._low[0 if atoms is None else atoms[row], column]
+        likely = np.flatnonzero(low)  # the others have no chance: the top digit, and what lies behind the sign
+        row, low, digit = row[likely], low[likely], column[likely] - TOP_COLUMNS
+        finer = bits.pair(lane + _TIES, digit >> 1, _taken(rows, row))[np.arange(len(row)), digit & 1]
+        won = np.where(finer >> np.uint64(16) < low, np.int64(1) << digit, 0)
+        np.bitwise_or.at(drawn, row, won)
+
+    def _thresholds_of(self, place: int, count: int, atoms: np.ndarray | None) -> np.ndarray:
+        """The leading bits of the thresholds of a pair of words, of all rows one behind the other."""
+        own = self._high[:, _PAIR * place : _PAIR * (place + 1)]
+        if atoms is not None:  # eight of them as one item: NumPy copies those fast
+            return np.ascontiguousarray(own).view("V16")[:, 0].take(atoms).view(np.uint16)
+        size = count * _PAIR
+        repeated = self._repeated.get(place, own[0])
+        if size > len(repeated):
+            repeated = np.tile(own[0], count)
+            if count <= _BLOCK:  # kept for blocks, which are mostly of one length
+                self._repeated[place] = repeated
+        return repeated[:size]
+
+    @cached_property
+    def _guide(self) -> np.ndarray:
+        """The top digit of all words with the same leading bits, or _UNSURE; atom after atom, flat."""
+        first = np.arange(2**_GUIDE_BITS, dtype=np.uint64) << np.uint64(64 - _GUIDE_BITS)
+        last = first | np.uint64(2 ** (64 - _GUIDE_BITS) - 1)
+        low, high = (sum((edge < top[:, None]).view(np.uint8) for top in self._top.T) for edge in (last, first))
+        return np.where((low == high) & (high < LEVELS), high, np.uint8(_UNSURE)).ravel()
 
     def _levels(
         self, words: np.ndarray, bits: Bits, lane: int, atoms: np.ndarray | None, rows: np.ndarray | None
     ) -> np.ndarray:
         """The geometric variable above the digits."""
-        if atoms is None:
-            level = sum((words < top).view(np.uint8) for top in self._top[0]).astype(np.int64)
-            waiting = np.flatnonzero(level == LEVELS)
-        else:
-            level, waiting = np.zeros(len(words), dtype=np.int64), np.arange(len(words))
-            for tops in self._top.T:  # each stops about half of the rows that passed the one before
-                waiting = waiting[words[waiting] < tops[atoms[waiting]]]
-                level[waiting] += 1
+        cells = (words >> np.uint64(64 - _GUIDE_BITS)).view(np.int64)
+        if atoms is not None:
+            cells += atoms << _GUIDE_BITS
+        level = self._guide.take(cells).astype(np.int64)
+        waiting = np.flatnonzero(level == _UNSURE)
+        level[waiting] = 0
+        fresh = words[waiting]
         attempt = 0
         while len(waiting):
-            positions = waiting if rows is None else rows[waiting]
-            fresh = bits.words(lane + _TOP + attempt * LANES, 1, positions)[:, 0]
-            more = (fresh[:, None] < (self._top[0] if atoms is None else self._top[atoms[waiting]])).sum(axis=1)
+            top = self._top[0] if atoms is None else self._top.take(atoms[waiting], axis=0)
+            more = _LEVEL_OF.take(np.packbits(fresh[:, None] < top))
             level[waiting] += more
             waiting = waiting[more == LEVELS]
+            fresh = bits.words(lane + _TOP + attempt * LANES, 1, waiting if rows is None else rows[waiting])[:, 0]
             attempt += 1
         return level
+
+
+def _taken(values: np.ndarray | None, places: np.ndarray | None) -> np.ndarray | None:
+    """Some of the values, which are their own places when absent; all when no places are named."""
+    if values is None or places is None:
+        return values if places is None else places
+    return values[places]
+
+
+def _of(values: np.ndarray, atoms: np.ndarray | None) -> Any:
+    """The value of each row's atom, or the one of all."""
+    return values[0] if atoms is None or len(values) == 1 else values.take(atoms)
 
 
 @dataclass(frozen=True)

@@ -12,8 +12,8 @@ import numpy as np
 from spark_rdp.lattice import Lattice
 from spark_rdp.randomness import Bits
 
-#: Rows drawn at a time: arrays of this length stay in the cache.
-BLOCK = 4096
+#: Rows drawn at a time: enough that calls of NumPy cost little, few enough that arrays stay in the cache.
+BLOCK = 16384
 #: Published lattice integers stay below this where the support is bounded, so that doubles hold them exactly.
 EXACT = 2**53
 _SMALLEST_EXPONENT = -1000

@@ -14,7 +14,6 @@ from scipy.special import logsumexp
 
 from spark_rdp.errors import invalid
 from spark_rdp.mechanisms.base import Additive
-from spark_rdp.mechanisms.coins import Rows
 from spark_rdp.mechanisms.expected_loss import lattice_objective
 from spark_rdp.mechanisms.geometric import SAMPLER_LANES, GeometricSampler
 from spark_rdp.mechanisms.second_fold import SecondFold, law_from_spec
@@ -28,8 +27,8 @@ LOWEST_RATE, HIGHEST_RATE = 2.0**-60, 1024.0
 #: Integers less likely than e^-2048 are left out of the sampler's error bound (the cipher itself gives 2^-256).
 _UNLIKELY = 2048.0
 _CHUNK = 2**16
-_GUIDE_BITS = 12
-#: Atoms whose rates differ by less than about 2^_BAND are sampled together.
+_GUIDE_BITS = 14
+#: Atoms whose rates differ by less than about 2^_BAND have their sign in one column of random bits.
 _BAND = 6
 
 
@@ -58,15 +57,15 @@ class AtomChooser:
             self._thresholds.append(total)
         self._leading = np.array([t >> 64 * (self._words - 1) for t in self._thresholds], dtype=np.uint64)
         cells = np.arange(2**_GUIDE_BITS, dtype=np.uint64) << np.uint64(64 - _GUIDE_BITS)
-        self._first = np.searchsorted(self._leading, cells, side="left").astype(np.intp)
-        self._split = np.append(self._first[1:], len(self._leading)) > self._first
+        first = np.searchsorted(self._leading, cells, side="left").astype(np.int32)
+        #: The atom of all words with the same leading bits; -1 where they have several.
+        self._guide = np.where(np.append(first[1:], len(self._leading)) > first, -1, first)
 
     def choose(self, bits: Bits, lane: int) -> np.ndarray:
         """The position of an atom for each row."""
         words = bits.words(lane, 1)[:, 0]
-        cell = (words >> np.uint64(64 - _GUIDE_BITS)).astype(np.intp)
-        atoms = self._first[cell]
-        unsure = np.flatnonzero(self._split[cell])
+        atoms = self._guide.take((words >> np.uint64(64 - _GUIDE_BITS)).view(np.int64)).astype(np.intp)
+        unsure = np.flatnonzero(atoms < 0)
         if len(unsure):
             found = np.searchsorted(self._leading, words[unsure], side="left")
             atoms[unsure] = found
@@ -103,8 +102,7 @@ class R2DP(Additive):
     rates: np.ndarray = field(init=False, repr=False, compare=False)
     weights: np.ndarray = field(init=False, repr=False, compare=False)
     _heights: np.ndarray = field(init=False, repr=False, compare=False)
-    _samplers: list[GeometricSampler] = field(init=False, repr=False, compare=False)
-    _places: np.ndarray = field(init=False, repr=False, compare=False)
+    _sampler: GeometricSampler = field(init=False, repr=False, compare=False)
     _chooser: AtomChooser | None = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -117,17 +115,11 @@ class R2DP(Additive):
         chooser = AtomChooser(atoms.weights) if len(rates) > 1 else None
         weights = chooser.weights if chooser else np.ones(1)
         heights = np.log(weights) + np.log(-np.expm1(-rates)) - np.log1p(np.exp(-rates))
-        # Wide atoms need more random digits: atoms whose rates differ much are sampled apart.
-        band = np.frexp(rates[-1] / rates)[1] // _BAND
-        groups = [np.flatnonzero(band == b) for b in np.unique(band)]
-        if len(rates) == 2:
-            groups = [np.array([0]), np.array([1])]
-        places = np.empty((len(rates), 2), dtype=np.intp)
-        for index, group in enumerate(groups):
-            places[group, 0], places[group, 1] = index, np.arange(len(group))
-        samplers = [GeometricSampler(rates[group].tolist()) for group in groups]
-        values = {"rates": rates, "weights": weights, "_heights": heights, "_chooser": chooser}
-        for name, value in {**values, "_samplers": samplers, "_places": places}.items():
+        # Wide atoms need more random bits.
+        bands = np.frexp(rates[-1] / rates)[1] // _BAND if len(rates) > 2 else np.arange(len(rates))
+        sampler = GeometricSampler(rates.tolist(), bands.tolist())
+        values = {"rates": rates, "weights": weights, "_heights": heights, "_chooser": chooser, "_sampler": sampler}
+        for name, value in values.items():
             object.__setattr__(self, name, value)
 
     def __reduce__(self) -> tuple[Callable[..., R2DP], tuple[dict[str, Any], int]]:
@@ -172,7 +164,7 @@ class R2DP(Additive):
     def sampling_slack(self) -> float:
         # The sampler's atom of rate u is off by a factor e^(slack + 2^-50 u k) at k, and averaged over the atoms that
         # matter at k, u k is at most ln P(0)/P(k) (the mass function is log-convex). Weights are off by 2^-52.
-        slack = max(sampler.slack for sampler in self._samplers)
+        slack = self._sampler.slack
         if self._chooser is None:
             return slack
         return 2 * (slack + 2.0**-50 + 2.0**-50 * _UNLIKELY)
@@ -184,17 +176,8 @@ class R2DP(Additive):
         return float(self.weights @ lattice_objective(metric, granularity)(self.rates))
 
     def noise(self, bits: Bits) -> np.ndarray:
-        if self._chooser is None:
-            return self._samplers[0].two_sided(bits, 0)
-        atoms = self._chooser.choose(bits, SAMPLER_LANES)
-        group = self._places[atoms, 0]
-        result = np.empty(bits.size, dtype=np.int64)
-        for index, sampler in enumerate(self._samplers):
-            rows = np.flatnonzero(group == index)
-            if len(rows):
-                single = len(sampler.parts) == 1
-                result[rows] = sampler.two_sided(Rows(bits, rows), 0, None if single else self._places[atoms[rows], 1])
-        return result
+        atoms = None if self._chooser is None else self._chooser.choose(bits, SAMPLER_LANES)
+        return self._sampler.two_sided(bits, 0, atoms)
 
 
 def from_parameters(law: dict[str, Any], count: int) -> R2DP:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from functools import partial
 
 import numpy as np
 import pytest
@@ -10,7 +11,7 @@ from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 from scipy.stats import chisquare
 
 from spark_rdp.errors import InvalidInput
-from spark_rdp.randomness import KeyedBits, SystemBits, bernoulli, load_secret, stream_key, uniform_below
+from spark_rdp.randomness import Bits, KeyedBits, SystemBits, bernoulli, load_secret, stream_key, uniform_below
 
 KEY = bytes(range(32))
 
@@ -38,6 +39,21 @@ def test_same_row_same_words_however_asked() -> None:
     assert np.array_equal(bits.words(5, 6), whole)
     assert np.array_equal(bits.words(5, 2, rows), whole[rows, :2])
     assert np.array_equal(keyed(100).words(5, 6), whole)
+
+
+def test_pairs_are_the_words_of_the_lane() -> None:
+    """However they are asked for: by the fast way of keyed bits, and by the way of all bits."""
+    bits = keyed(100)
+    whole = bits.words(5, 8)
+    rows, places = np.array([3, 99, 0, 3]), np.array([0, 3, 2, 1])
+    for pair in (bits.pair, partial(Bits.pair, bits)):
+        for place in range(4):
+            expected = whole[:, 2 * place : 2 * place + 2]
+            assert np.array_equal(pair(5, place), expected)
+            assert np.array_equal(pair(5, place, rows), expected[rows])
+        chosen = [whole[row, 2 * place : 2 * place + 2] for row, place in zip(rows, places, strict=True)]
+        assert np.array_equal(pair(5, places, rows), chosen)
+    assert keyed(0).pair(5, 1).shape == (0, 2)
 
 
 def test_key_row_value_and_lane_each_change_the_words() -> None:
