@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from threading import Event
 from typing import TYPE_CHECKING, Annotated, Optional
 
 import typer
 
-from spark_rdp.cli.stream import _stop_signals
-from spark_rdp.cli.terminal import LogJson, progress, report_path, short_path, show
+from spark_rdp.cli.terminal import (
+    Conf,
+    LogJson,
+    Verbose,
+    progress,
+    report_path,
+    short_path,
+    show,
+    speaking_session,
+    stop_signals,
+)
 from spark_rdp.errors import invalid, missing
 from spark_rdp.stages import reached_stage
 
@@ -29,7 +37,7 @@ def schema() -> None:
 
 
 def estimate(
-    conf: Annotated[Path, typer.Argument(help="The query file (YAML).", show_default=False)],
+    conf: Conf,
     run: Annotated[
         Optional[str],  # noqa: UP045 (typer evaluates it at run time, also on Python 3.10)
         typer.Option(help="Names this run of the query, for example its date."),
@@ -39,9 +47,7 @@ def estimate(
     ] = False,
     once: Annotated[bool, typer.Option("--once", help="With --watch: count what is there now, and end.")] = False,
     log_json: LogJson = False,
-    verbose: Annotated[
-        bool, typer.Option("--verbose", help="Show what Spark says, and the trace of an error.")
-    ] = False,
+    verbose: Verbose = False,
 ) -> None:
     """Estimate answers from a collection; running the same estimate again reads back what was published.
 
@@ -63,12 +69,9 @@ def estimate(
         return
     page = report_path(query.report, run)
     with progress(f"estimating {query.name}"):
-        from spark_rdp.spark import session
         from spark_rdp.spark.estimate import estimate as run_estimate
 
-        # A session is started here only to let it speak; without one, what was published needs no Spark.
-        spark = session.build(f"spark-rdp {query.name}", verbose=True) if verbose else None
-        result = run_estimate(query, run=run, spark=spark)
+        result = run_estimate(query, run=run, spark=speaking_session(query.name, verbose))
         if page is not None:
             result.report(page)
     assert result.folder is not None
@@ -82,13 +85,13 @@ def estimate(
 
 def _watch(query: EstimateQuery, once: bool, verbose: bool) -> None:
     """Estimate until it ends or is to stop, and tell what every batch has changed."""
-    with _stop_signals() as stopped:
+    with stop_signals() as stopped:
         with progress(f"watching {query.collection[0]}"):
             from spark_rdp.spark import session
             from spark_rdp.spark.rolling import watch
 
             spark = session.build(f"spark-rdp {query.name}", verbose=verbose)
-        with _stop_signals(stopped):  # Spark's own handler, set meanwhile, would make a failure of it
+        with stop_signals(stopped):  # Spark's own handler, set meanwhile, would make a failure of it
             running = watch(query, once=once, spark=spark)
             _tell_batches(running, stopped)
     table = running.table()

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import json
-import signal
-from collections.abc import Iterator
-from contextlib import contextmanager
 from threading import Event
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from spark_rdp.cli.terminal import Conf, LogJson, Verbose, progress, show
+from spark_rdp.cli.terminal import Conf, LogJson, Verbose, progress, show, stop_signals
 from spark_rdp.stages import reached_stage
 
 if TYPE_CHECKING:
@@ -52,12 +49,12 @@ def stream(
         typer.echo(f"{query.name} would spend epsilon {plan.epsilon:g} on each event. Nothing was read.")
         typer.echo(UnitBudget.of(query, plan).composition)
         return
-    with _stop_signals() as stopped, progress(f"streaming {query.name}"):
+    with stop_signals() as stopped, progress(f"streaming {query.name}"):
         from spark_rdp.spark import session
         from spark_rdp.spark.stream import stream as start
 
         spark = session.build(f"spark-rdp {query.name}", verbose=verbose)
-        with _stop_signals(stopped):  # Spark's own handler, set meanwhile, would make a failure of it
+        with stop_signals(stopped):  # Spark's own handler, set meanwhile, would make a failure of it
             running = start(query, once=once, spark=spark)
             rows = _watch(running, stopped)
     reached_stage("stopped", query.name, rows=rows)
@@ -76,19 +73,3 @@ def _watch(running: Stream, stopped: Event) -> int:
             rows += batch.published
             reached_stage("batch", running.query.name, **batch.content())
     return rows
-
-
-@contextmanager
-def _stop_signals(stopped: Event | None = None) -> Iterator[Event]:
-    """While the block runs, SIGTERM and SIGINT set the event instead of ending the process."""
-    event = Event() if stopped is None else stopped
-
-    def stop(_number: int, _frame: Any) -> None:
-        event.set()
-
-    before = {number: signal.signal(number, stop) for number in (signal.SIGTERM, signal.SIGINT)}
-    try:
-        yield event
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)

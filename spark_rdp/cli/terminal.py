@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import signal
 import sys
 import traceback
 from collections.abc import Iterator
 from pathlib import Path
+from threading import Event
 from typing import Annotated, Any
 
 import typer
@@ -123,3 +125,19 @@ def short_path(path: Path) -> str:
     """A path relative to where the user is, if it lies below."""
     here = Path.cwd()
     return str(path.relative_to(here) if path.is_absolute() and path.is_relative_to(here) else path)
+
+
+@contextlib.contextmanager
+def stop_signals(stopped: Event | None = None) -> Iterator[Event]:
+    """While the block runs, SIGTERM and SIGINT set the event instead of ending the process."""
+    event = Event() if stopped is None else stopped
+
+    def stop(_number: int, _frame: Any) -> None:
+        event.set()
+
+    before = {number: signal.signal(number, stop) for number in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        yield event
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
