@@ -12,13 +12,15 @@ from jobs.streaming import write_secret as secret
 from pyspark.sql import SparkSession
 
 EVENTS, FILES, KILLS = 200_000, 20, 3
+#: So that a fast machine is not done before it is killed or told to stop.
+SLOWLY = {"trigger": {"every": "2 seconds"}}
 
 
 def test_killed_at_random_moments(spark: SparkSession, tmp_path: Path) -> None:
     """Every event is once in the sink, with the noise that an uninterrupted stream draws."""
     write_events(tmp_path / "in", EVENTS, FILES)
     secret(tmp_path)
-    given = paced(tmp_path, 2)
+    given = paced(tmp_path, 2) | SLOWLY
     killed_and_started(tmp_path, given, KILLS, seed=1, longest=6.0)
     before = committed(given)
     assert before < FILES // 2  # it was killed, not done
@@ -33,7 +35,7 @@ def test_told_to_stop_and_started_again(tmp_path: Path) -> None:
     write_events(tmp_path / "in", 10_000, 10)
     secret(tmp_path)
     conf = tmp_path / "stream.yaml"
-    conf.write_text(yaml.safe_dump(paced(tmp_path, 1)))
+    conf.write_text(yaml.safe_dump(paced(tmp_path, 1) | SLOWLY))
     process = start(conf)
     first = wait_for(process, "batch")
     process.send_signal(signal.SIGTERM)
