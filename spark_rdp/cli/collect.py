@@ -7,7 +7,17 @@ from typing import Annotated, Optional
 
 import typer
 
-from spark_rdp.cli.terminal import Conf, LogJson, Verbose, progress, report_path, short_path, show, speaking_session
+from spark_rdp.cli.terminal import (
+    Conf,
+    DryRun,
+    LogJson,
+    Verbose,
+    progress,
+    report_path,
+    short_path,
+    show,
+    speaking_session,
+)
 from spark_rdp.errors import missing
 
 
@@ -24,9 +34,7 @@ def collect(
         Optional[str],  # noqa: UP045 (typer evaluates it at run time, also on Python 3.10)
         typer.Option(help="Names this run of the query, for example its date."),
     ] = None,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Print the noise of every column and what it costs; read no data.")
-    ] = False,
+    dry_run: DryRun = False,
     log_json: LogJson = False,
     verbose: Verbose = False,
 ) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from spark_rdp.cli.terminal import Conf, LogJson, Verbose, progress, show, stop_signals
+from spark_rdp.cli.terminal import Conf, DryRun, LogJson, Verbose, progress, show, stop_signals
 from spark_rdp.stages import reached_stage
 
 if TYPE_CHECKING:
@@ -27,9 +27,7 @@ def schema() -> None:
 def stream(
     conf: Conf,
     once: Annotated[bool, typer.Option("--once", help="Publish what is there now, and end.")] = False,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Print the noise of every column and what it costs; read no data.")
-    ] = False,
+    dry_run: DryRun = False,
     log_json: LogJson = False,
     verbose: Verbose = False,
 ) -> None:

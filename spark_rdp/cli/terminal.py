@@ -22,6 +22,10 @@ LogJson = Annotated[
     bool, typer.Option(LOG_JSON, help="Write one JSON line per stage on stderr, an error included; never with data.")
 ]
 Conf = Annotated[Path, typer.Argument(help="The query file (YAML).", show_default=False)]
+#: The option of collections and streams; a release also tells what is left.
+DryRun = Annotated[
+    bool, typer.Option("--dry-run", help="Print the noise of every column and what it costs; read no data.")
+]
 Verbose = Annotated[bool, typer.Option("--verbose", help="Show what Spark says, and the trace of an error.")]
 
 #: What an unforeseen failure ends with: nothing was published, the same call can be made again.

@@ -3,27 +3,21 @@
 from __future__ import annotations
 
 import re
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
-from pydantic import BeforeValidator, Field, model_validator
+from pydantic import Field, model_validator
 
 from spark_rdp.queries.base import Refused, Strict, refuse
 from spark_rdp.queries.collect import CollectQuery, SecretPlace
+from spark_rdp.queries.estimate import Span
 from spark_rdp.queries.measures import Column
 from spark_rdp.queries.release import Option, Source, Text
 
 #: Formats that are read from files; all others say themselves what a record is.
 FILES = ("csv", "json", "orc", "parquet")
-_EVERY = re.compile(r"[1-9][0-9]{0,6} (millisecond|second|minute|hour)s?")
 #: Options of a source that say how fast or through which door it is read, not what is read.
 _PACE = re.compile(r"max\w+PerTrigger|kafka\..+|minPartitions|maxOffsetsPerTrigger|latestFirst", re.IGNORECASE)
 _FIELDS = 'For example "device BIGINT, event_id BIGINT, battery DOUBLE".'
-
-
-def _every(given: Any) -> Any:
-    if not isinstance(given, str) or not _EVERY.fullmatch(given):
-        raise refuse("", "a time such as 10 seconds", given, "Whole milliseconds, seconds, minutes or hours.")
-    return given
 
 
 class Payload(Strict):
@@ -110,7 +104,7 @@ class Trigger(Strict):
         every: So long after the one before began, for example ``10 seconds``; without it as soon as that has ended.
     """
 
-    every: Annotated[str, BeforeValidator(_every)] | None = None
+    every: Span | None = None
 
 
 class StreamQuery(CollectQuery):

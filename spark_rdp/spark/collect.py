@@ -119,7 +119,7 @@ def collect(
         raise invalid("secret", f"{SECRET_BYTES} bytes", f"{len(secret)} bytes", "Use secrets.token_bytes(32).")
     identity, plan = collect_id(query, run), plan_collect(query)
     reached_stage("planned", identity, query_digest=plan.query_digest, epsilon_per_report=plan.epsilon)
-    job = _Job(df, query, plan, run, secret, spark)
+    job = CollectJob(df, query, plan, run, secret, spark)
     if query.output is None:
         facts = {**job.manifest(), "release_id": identity, "query_digest": plan.query_digest}
         return Collection(identity, plan, facts, None, False, lambda: job.frame)
@@ -161,7 +161,7 @@ def _check_memoized(folder: Path, name: str, plan: CollectPlan) -> None:
                 )
 
 
-class _Job(Job):
+class CollectJob(Job):
     """One attempt to compute a collection."""
 
     def __init__(

@@ -7,7 +7,6 @@ numbers.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,12 +29,12 @@ from spark_rdp.spark.estimate import DATA_FILE, Groups, answered, estimate_facts
 from spark_rdp.spark.failures import stream_error, worded
 from spark_rdp.spark.job import versions
 from spark_rdp.spark.rolling_state import State
+from spark_rdp.spark.stream import wait_for
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
-_LOOK_SECONDS = 0.25
 #: How often the folder is looked at for new files.
 _EVERY = "2 seconds"
 #: Partitions of the counts, which are few: each has files of its own for every batch.
@@ -162,12 +161,8 @@ class Watch:
         Raises:
             SparkRdpError: It has failed; one sentence, without data.
         """
-        began = time.monotonic()
-        while self._running.isActive:
-            left = _LOOK_SECONDS if timeout is None else min(_LOOK_SECONDS, timeout - (time.monotonic() - began))
-            if left <= 0:
-                return False
-            time.sleep(left)
+        if not wait_for([self._running], timeout):
+            return False
         failed = self._running.exception()
         if failed is not None:
             with worded():

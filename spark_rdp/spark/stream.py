@@ -9,7 +9,7 @@ any reader of that log: files of batches that were killed half-way lie beside th
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -23,7 +23,7 @@ from spark_rdp.planning.plan import Plan
 from spark_rdp.queries.stream import StreamQuery
 from spark_rdp.randomness import load_secret
 from spark_rdp.spark import io, session
-from spark_rdp.spark.collect import _Job
+from spark_rdp.spark.collect import CollectJob
 from spark_rdp.spark.failures import MALFORMED, stream_error, worded
 from spark_rdp.spark.payload import POSITION, RECORD, open_stream
 from spark_rdp.spark.stream_metrics import CAME, WENT, Batch, came, new_batches, went
@@ -89,24 +89,32 @@ class Stream:
         Raises:
             SparkRdpError: It has failed; one sentence, without data.
         """
-        began = time.monotonic()
-        while True:
-            failed = [each for each in self._running if not each.isActive and each.exception() is not None]
-            if failed:
-                self.stop()
-                raise stream_error(failed[0].exception())
-            if not any(each.isActive for each in self._running):
-                return True
-            left = _LOOK_SECONDS if timeout is None else min(_LOOK_SECONDS, timeout - (time.monotonic() - began))
-            if left <= 0:
-                return False
-            time.sleep(left)
+        ended = wait_for(self._running, timeout)
+        failures = [each.exception() for each in self._running if not each.isActive]
+        failed = next((failure for failure in failures if failure is not None), None)
+        if failed is not None:
+            self.stop()
+            raise stream_error(failed)
+        return ended
 
     def stop(self) -> None:
         """Stop: a batch that is not done is given up, and is published by the next start."""
         with worded():
             for each in self._running:
                 each.stop()
+
+
+def wait_for(running: Sequence[StreamingQuery], timeout: float | None) -> bool:
+    """Wait, so many seconds at most, until all queries have ended or one has failed; returns whether that is so."""
+    began = time.monotonic()
+    while any(each.isActive for each in running):
+        if any(not each.isActive and each.exception() is not None for each in running):
+            return True
+        left = _LOOK_SECONDS if timeout is None else min(_LOOK_SECONDS, timeout - (time.monotonic() - began))
+        if left <= 0:
+            return False
+        time.sleep(left)
+    return True
 
 
 def stream(query: StreamQuery, *, once: bool = False, spark: SparkSession | None = None) -> Stream:
@@ -125,7 +133,7 @@ def stream(query: StreamQuery, *, once: bool = False, spark: SparkSession | None
     spark = session.build(f"spark-rdp {query.name}") if spark is None else spark
     with worded():
         events = _Events.of(open_stream(spark, query.source), query)
-        job = _Job(events.whole(), query, plan, None, secret, spark)
+        job = CollectJob(events.whole(), query, plan, None, secret, spark)
         facts = {**job.manifest(), "release_id": query.name, "query_digest": plan.query_digest}
     manifest = begin_or_continue(query, {**facts, "secret_fingerprint": fingerprint(secret, query.name)})
     reached_stage("planned", query.name, query_digest=plan.query_digest, epsilon_per_report=plan.epsilon)

@@ -120,7 +120,7 @@ def test_events_of_a_broker_that_is_killed_are_published_once_and_estimated(
     at_rest = collected(spark, rows, tmp_path / "at-rest")
     assert {row.number: row.battery for row in at_rest} == {row.number: row.battery for row in rows}
     question = EstimateQuery(
-        name="answers", collection=str(tmp_path / "at-rest"), confidence=0.999999, accept_unbounded=True
+        name="answers", collection=str(tmp_path / "out"), confidence=0.999999, accept_unbounded=True
     )
     [answer] = estimate(question, spark=spark).table().to_pylist()
     truth = sum(map(battery, range(EVENTS))) / EVENTS
