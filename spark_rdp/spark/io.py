@@ -20,6 +20,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.classic.dataframe import DataFrame as ClassicFrame
 
 from spark_rdp.errors import InvalidInput, JobFailed, invalid
+from spark_rdp.spark import session
 from spark_rdp.spark.failures import as_error, worded
 
 if TYPE_CHECKING:
@@ -228,11 +229,5 @@ def _nulls_for_errors(spark: SparkSession) -> Iterator[None]:
 
     Spark decides this when an expression is resolved, by the ANSI setting of that moment.
     """
-    name = "spark.sql.ansi.enabled"
-    with _RESOLVING:
-        before = spark.conf.get(name)
-        spark.conf.set(name, "false")
-        try:
-            yield
-        finally:
-            spark.conf.set(name, str(before))
+    with _RESOLVING, session.settings(spark, {"spark.sql.ansi.enabled": "false"}):
+        yield

@@ -30,6 +30,7 @@ from spark_rdp.spark.failures import stream_error, worded
 from spark_rdp.spark.job import versions
 from spark_rdp.spark.rolling_state import State
 from spark_rdp.spark.stream import wait_for
+from spark_rdp.spark.stream_state import Folder
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -91,12 +92,10 @@ class Watch:
             writer = counted.writeStream.outputMode("update").queryName(query.name).foreachBatch(self._batch)
             writer = writer.option("checkpointLocation", self._state.spark)
             writer = writer.trigger(availableNow=True) if once else writer.trigger(processingTime=_EVERY)
-            before = spark.conf.get(_PARTITIONS)
-            spark.conf.set(_PARTITIONS, str(min(int(before or _MOST_PARTITIONS), _MOST_PARTITIONS)))
-            try:
+            Folder("checkpoint", self._state.spark).forget_unfinished()
+            few = min(int(spark.conf.get(_PARTITIONS) or _MOST_PARTITIONS), _MOST_PARTITIONS)
+            with session.settings(spark, {_PARTITIONS: str(few)}):
                 self._running = writer.start()
-            finally:
-                spark.conf.set(_PARTITIONS, str(before))
 
     def _facts(self, collected: Collected, spark: SparkSession) -> Manifest:
         query = self.query

@@ -118,6 +118,22 @@ def opened(
 
 
 @contextmanager
+def settings(spark: SparkSession, given: Mapping[str, str]) -> Iterator[None]:
+    """Settings of a session for the time of the block."""
+    before: dict[str, str | None] = {name: spark.conf.get(name, None) for name in given}
+    try:
+        for name, value in given.items():
+            spark.conf.set(name, value)
+        yield
+    finally:
+        for name, old in before.items():
+            if old is None:
+                spark.conf.unset(name)
+            else:
+                spark.conf.set(name, old)
+
+
+@contextmanager
 def _log_settings(verbose: bool) -> Iterator[None]:
     """Hand our log settings to the JVM through the variable its launcher reads, so that a site's Java options stay."""
     before = os.environ.get("SPARK_SUBMIT_OPTS")

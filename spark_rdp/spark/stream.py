@@ -27,7 +27,7 @@ from spark_rdp.spark.collect import CollectJob
 from spark_rdp.spark.failures import MALFORMED, stream_error, worded
 from spark_rdp.spark.payload import POSITION, RECORD, open_stream
 from spark_rdp.spark.stream_metrics import CAME, WENT, Batch, came, new_batches, went
-from spark_rdp.spark.stream_state import begin_or_continue, fingerprint
+from spark_rdp.spark.stream_state import Folder, begin_or_continue, fingerprint
 from spark_rdp.stages import reached_stage
 
 if TYPE_CHECKING:
@@ -161,7 +161,9 @@ def _sink(frame: DataFrame, query: StreamQuery) -> DataStreamWriter:
 
 def _start(writer: DataStreamWriter, query: StreamQuery, name: str, once: bool) -> StreamingQuery:
     writer = writer.outputMode("append").queryName(query.name if name == "published" else f"{query.name} {name}")
-    writer = writer.option("checkpointLocation", f"{query.checkpoint.rstrip('/')}/{name}")
+    checkpoint = f"{query.checkpoint.rstrip('/')}/{name}"
+    Folder("checkpoint", checkpoint).forget_unfinished()
+    writer = writer.option("checkpointLocation", checkpoint)
     if once:
         writer = writer.trigger(availableNow=True)
     elif query.trigger.every is not None:

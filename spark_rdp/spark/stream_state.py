@@ -61,6 +61,18 @@ class Folder:
         selector = fs.FileSelector(f"{path}/{name}" if name else path, allow_not_found=True)
         return any(True for _ in system.get_file_info(selector))
 
+    def forget_unfinished(self) -> None:
+        """Delete what Spark was writing in this checkpoint of its own when it was killed before its first batch.
+
+        It would refuse the checkpoint for it at every later start. From the first batch on it does not mind.
+        """
+        system, path = self._found
+        for part in ("offsets", "commits"):
+            files = system.get_file_info(fs.FileSelector(f"{path}/{part}", allow_not_found=True))
+            if all(file.base_name.startswith(".") for file in files):
+                for file in files:
+                    system.delete_file(file.path)
+
     def manifest(self) -> Manifest | None:
         """The manifest in the folder; None if there is none."""
         system, path = self._found

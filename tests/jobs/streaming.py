@@ -126,6 +126,7 @@ def killed_and_started(folder: Path, given: dict[str, Any], kills: int, seed: in
         wait_for(process, "planned")
         moments.append(random.Random(seed + len(moments)).uniform(0.2, longest))
         time.sleep(moments[-1])
+        assert process.poll() is None, "it has ended by itself"
         kill(process)
     return moments
 

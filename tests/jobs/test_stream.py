@@ -25,7 +25,8 @@ def test_killed_at_random_moments(spark: SparkSession, tmp_path: Path) -> None:
     before = committed(given)
     assert before < FILES // 2  # it was killed, not done
     seen = run_once(spark, given)
-    assert committed(given) == FILES // 2
+    # Files whose batch was not noted when it was killed become part of the next one.
+    assert before < committed(given) <= FILES // 2
     assert seen.event_id.tolist() == list(range(EVENTS))
     assert seen.equals(run_once(spark, query(tmp_path, "whole")))
 
@@ -47,8 +48,8 @@ def test_told_to_stop_and_started_again(tmp_path: Path) -> None:
     assert {one["for_release"] for one in told if one["stage"] == "batch"} == {False}
     process = start(conf, "--once")
     assert process.stderr is not None
-    told = [json.loads(line) for line in process.stderr]
+    told += map(json.loads, process.stderr)
     assert process.wait(timeout=60) == 0
     batches = [one for one in told if one["stage"] == "batch"]
-    assert [one["rows_in"] for one in batches] == [1000] * len(batches)
-    assert batches[-1]["batch"] == 9
+    assert [one["batch"] for one in batches] == list(range(len(batches)))
+    assert sum(one["rows_in"] for one in batches) == 10_000

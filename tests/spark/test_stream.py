@@ -51,6 +51,21 @@ def test_counts_are_told_for_the_operator(first: tuple[Path, Any]) -> None:
     assert ended.batches() == []
 
 
+def test_killed_while_its_first_batch_was_noted(spark: SparkSession, tmp_path: Path) -> None:
+    """What Spark leaves of a file it was writing then does not end every later start."""
+    (tmp_path / "in").mkdir()
+    write_secret(tmp_path)
+    given = query(tmp_path)
+    begin(spark, given)
+    for name in ("published", "quarantine"):
+        offsets = Path(given["checkpoint"], name, "offsets")
+        assert not list(offsets.iterdir())
+        (offsets / ".0.61bec8ae-74e8-4a63-b075-cec86923ba7b.tmp").write_text("v1\n{")
+    (tmp_path / "in").rmdir()
+    write_events(tmp_path / "in", 40, 2)
+    assert run_once(spark, given).event_id.tolist() == list(range(40))
+
+
 def test_a_batch_is_replayed_after_its_commit_was_lost(
     spark: SparkSession, first: tuple[Path, Any], tmp_path: Path
 ) -> None:
