@@ -42,7 +42,7 @@ from spark_rdp.planning import additive
 from spark_rdp.planning.plan import Plan
 from spark_rdp.queries.degrees import MOST_IN_SEQUENCE, DegreesQuery
 from spark_rdp.releases import charge, split
-from spark_rdp.vectors import VectorPlan
+from spark_rdp.vectors import NOISED, VectorPlan
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -178,7 +178,12 @@ class DegreesVector:
         return self.nodes
 
     def published(self, noised: np.ndarray, keys: pa.Table) -> pa.Table:
-        """The public rows; ``degree`` is the largest declared degree + 1 for nodes that have more."""
+        """The public rows; ``degree`` is the largest declared degree + 1 for nodes that have more.
+
+        The column `NOISED` holds what the row was before it was made consistent: the degree of a sequence, and for
+        histogram and distribution the number, or share, of nodes of at least the degree (counted in the noised degrees
+        where those got the noise). It is the output of the mechanism itself, so that keeping it costs nothing.
+        """
         import pyarrow as pa
 
         del keys
@@ -187,8 +192,10 @@ class DegreesVector:
             return pa.table(self._sequence(noised, noise))
         at_least, low, high = self._at_least(noised, noise)
         counts = self._counts(noised, at_least, low, high, noise)
+        raw = noised if self.plan.facts["form"] == "at least" else conjugate(np.sort(noised)[::-1], self._highest)
+        raw = raw if self.nodes is None else np.append(self.nodes, raw)
         if self.plan.facts["publish"] == _HISTOGRAM:
-            return pa.table(counts)
+            return pa.table({**counts, NOISED: raw})
         ends = ("", "_low", "_high")
         total = float(self._known)
         shares = {f"share{end}": counts[f"nodes{end}"] / total for end in ends}
@@ -196,7 +203,7 @@ class DegreesVector:
             f"at_least{end}": np.append(total, part)[: len(counts["degree"])] / total
             for end, part in zip(ends, (at_least, low, high), strict=True)
         }
-        return pa.table({"degree": counts["degree"], **shares, **reached})
+        return pa.table({"degree": counts["degree"], **shares, **reached, NOISED: raw / total})
 
     def _sequence(self, noised: np.ndarray, noise: Additive) -> dict[str, np.ndarray]:
         degrees = nonincreasing(noised, 0, self._highest)
@@ -208,6 +215,7 @@ class DegreesVector:
             "degree": degrees,
             "degree_low": np.minimum(low, degrees),
             "degree_high": np.maximum(high, degrees),
+            NOISED: noised,
         }
 
     def _at_least(self, noised: np.ndarray, noise: Additive) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

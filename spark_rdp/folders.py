@@ -21,6 +21,8 @@ from spark_rdp.errors import InvalidInput, JobFailed, missing
 
 MANIFEST = "manifest.json"
 DATA_FILES = "part-*"
+#: Noised numbers before they were made consistent, where a release keeps them; hidden from who reads the folder whole.
+NOISED_FILE = "_noised.parquet"
 #: How long a run waits for another one of the same release id before it gives up (exit code 4, safe to run again).
 PATIENCE_SECONDS = 600.0
 _LOOK_AGAIN_SECONDS = 0.2
@@ -95,7 +97,7 @@ def appearing(find: Callable[[], Manifest | None]) -> Manifest | None:
 def content_digest(folder: Path) -> str:
     """SHA-256 over the names, lengths and bytes of the data files."""
     digest = hashlib.sha256()
-    for file in sorted(folder.glob(DATA_FILES)):
+    for file in [*sorted(folder.glob(DATA_FILES)), *folder.glob(NOISED_FILE)]:
         digest.update(f"{file.name}\0{file.stat().st_size}\0".encode())
         with file.open("rb") as stream:
             while block := stream.read(1 << 20):
@@ -133,9 +135,9 @@ def rename(data: Path, target: Path) -> bool:
 
 
 def tidy(folder: Path) -> None:
-    """Keep the data files only, under names that are the same at every attempt."""
+    """Keep the data files, under names that are the same at every attempt, and what is set aside beside them."""
     for file in folder.iterdir():
-        if file.name.startswith((".", "_")):
+        if file.name.startswith((".", "_")) and file.name != NOISED_FILE:
             file.unlink()
     for number, file in enumerate(sorted(folder.glob(DATA_FILES))):
         endings = re.search(r"(\.[a-z].*)$", file.name)

@@ -19,6 +19,9 @@ from spark_rdp.planning.plan import Plan
 if TYPE_CHECKING:
     import pyarrow as pa
 
+#: The column of the noised numbers, where they are kept beside what was made of them.
+NOISED = "noised"
+
 
 class Vector(Protocol):
     """What travels to the task that adds the noise; small, and without data."""

@@ -156,6 +156,17 @@ class PrivateNaiveBayes(Estimator["PrivateNaiveBayesModel"], _Settings, DefaultP
             }
         )
 
+    def checked(self) -> ReleaseQuery:
+        """The release of one fit.
+
+        Raises:
+            InvalidInput: A parameter is missing or outside its domain.
+        """
+        try:
+            return self.query()
+        except Refused as failure:
+            raise InvalidInput(f"PrivateNaiveBayes cannot be fitted: {failure}") from None
+
     def _features(self) -> tuple[dict[str, list[Any]], dict[str, tuple[float, float]]]:
         """Categories and bounds, checked."""
         categories, bounds = self._value("categories"), self._value("bounds")
@@ -189,10 +200,7 @@ class PrivateNaiveBayes(Estimator["PrivateNaiveBayesModel"], _Settings, DefaultP
         )
 
     def _fit(self, dataset: DataFrame) -> PrivateNaiveBayesModel:
-        try:
-            query = self.query()
-        except Refused as failure:
-            raise InvalidInput(f"PrivateNaiveBayes cannot be fitted: {failure}") from None
+        query = self.checked()
         categories, bounds = self._features()
         columns = {_CLASS: _whole(F.col(_quoted(self.getLabelCol())))}
         columns |= {_BINS.format(p): _code(column, v) for p, (column, v) in enumerate(categories.items())}

@@ -11,12 +11,14 @@ from matplotlib.ticker import FuncFormatter
 
 from spark_rdp.mechanisms.geometric import Geometric
 from spark_rdp.metrics import L2
+from spark_rdp.outputs import CONFIDENCE
 from spark_rdp.planning.workload import Strategy, range_errors
 from spark_rdp.reporting.picture import CHOSEN, INK, RIVALS, canvas, short
 from spark_rdp.reporting.vectors import VectorPublished
+from spark_rdp.vectors import NOISED
 
-#: Series drawn in one picture, points along it, and cells along the side of a map.
-MOST_SERIES, MOST_POINTS, MOST_SIDE = 4, 4000, 64
+#: Series drawn in one picture, points along it, single dots, and cells along the side of a map.
+MOST_SERIES, MOST_POINTS, MOST_DOTS, MOST_SIDE = 4, 4000, 1000, 64
 
 
 def picture(published: VectorPublished) -> tuple[str, str]:
@@ -33,37 +35,50 @@ def _numbers(published: VectorPublished, column: str) -> np.ndarray:
     return np.asarray(published.table.column(column).to_numpy(zero_copy_only=False), dtype=np.float64)
 
 
+def _places(size: int, most: int = MOST_POINTS) -> np.ndarray:
+    """The points drawn of a long line: near each other at its start, where a logarithmic axis has most room."""
+    ends = [np.linspace(0, size - 1, min(size, most)), np.geomspace(1, size, min(size, most)) - 1]
+    return np.unique(np.concatenate(ends).round().astype(np.int64))
+
+
 def _band(axes: Any, x: np.ndarray, ends: list[np.ndarray], colour: str = CHOSEN, **style: Any) -> None:
     """A line with its band."""
-    thin = slice(None, None, max(1, len(x) // MOST_POINTS))
+    thin = _places(len(x))
     value, low, high = (end[thin] for end in ends)
     axes.fill_between(x[thin], low, high, color=colour, alpha=0.18, linewidth=0, step=style.pop("step", None))
     axes.plot(x[thin], value, color=colour, linewidth=1.8, **style)
 
 
 def _degrees(published: VectorPublished, identity: str) -> tuple[str, str]:
-    publish = published.plan.facts["publish"]
-    if publish == "sequence":
-        name, x, label = "degree", _numbers(published, "rank"), "rank of the node"
-        told = "The degrees of the nodes, largest first, with the range that the noise of each leaves open."
-    else:
-        name = "at_least" if publish == "distribution" else "nodes"
-        x, label = _numbers(published, "degree"), "degree"
-        told = (
-            "Share of the nodes that have at least each degree."
-            if publish == "distribution"
-            else "Number of nodes of each degree."
-        )
+    publish, most = published.plan.facts["publish"], published.query.get("nodes")
+    name = {"sequence": "degree", "distribution": "at_least", "histogram": "nodes"}[publish]
+    label = "rank of the node" if publish == "sequence" else "degree"
+    told = {
+        "sequence": "The degrees of the nodes, largest first, with the range that the noise of each leaves open.",
+        "distribution": "Share of the nodes that have at least each degree.",
+        "histogram": "Number of nodes of each degree. On the right the number of those that have at least each degree.",
+    }[publish]
+    x = _numbers(published, "rank" if publish == "sequence" else "degree")
     ends = [_numbers(published, name + end) for end in ("", "_low", "_high")]
-    if name == "nodes":
-        told += " On the right the number of those that have at least each degree."
-    with canvas((9.6 if name == "nodes" else 7.2, 3.4), identity, told) as drawing:
-        axes, *beside = drawing.axes(2 if name == "nodes" else 1)
-        _band(axes, x, ends)
+    raw = None
+    if published.noised is not None:
+        raw = np.asarray(published.noised.column(NOISED).to_numpy(), dtype=np.float64)
+        told += " Dotted: the noised numbers, before they were made consistent; they may fall below 0, out of sight."
+    with canvas((9.6 if publish == "histogram" else 7.2, 3.4), identity, told) as drawing:
+        axes, *beside = drawing.axes(2 if publish == "histogram" else 1)
+        _band(axes, x, ends, label="consistent (published)")
         axes.set_ylabel({"degree": "degree", "nodes": "nodes", "at_least": "share of nodes, degree or more"}[name])
         for other in beside:
-            other.plot(x, np.cumsum(ends[0][::-1])[::-1], color=CHOSEN, linewidth=1.8, drawstyle="steps-mid")
+            at_least = np.cumsum(ends[0][::-1])[::-1]
+            low, high = _around(published, at_least, raw, most if isinstance(most, int) else None)
+            _band(other, x, [at_least, low, high], label="consistent (published)")
             other.set_ylabel("nodes, degree or more")
+        if raw is not None:
+            compared, (colour, _), thin = (beside or [axes])[0], RIVALS[0], _places(len(x), MOST_DOTS)
+            compared.plot(
+                x[thin], raw[thin], color=colour, linestyle="", marker=".", markersize=2.5, zorder=1, label="noised"
+            )
+            compared.legend(frameon=False, markerscale=3)
         for each in (axes, *beside):
             each.set_xlabel(label)
             each.set_xscale("symlog", linthresh=10)
@@ -73,6 +88,20 @@ def _degrees(published: VectorPublished, identity: str) -> tuple[str, str]:
             for axis in (each.xaxis, each.yaxis):
                 axis.set_major_formatter(FuncFormatter(lambda tick, _: short(tick)))
     return drawing.svg, told
+
+
+def _around(
+    published: VectorPublished, at_least: np.ndarray, raw: np.ndarray | None, nodes: int | None
+) -> tuple[np.ndarray, np.ndarray]:
+    """Where the exact number of nodes of at least each degree lies, 95 % of the time."""
+    if raw is None:
+        return at_least, at_least
+    reach = np.full(len(raw), float(published.plan.noise.build().quantile(CONFIDENCE)))
+    if published.query.get("nodes") is not None:
+        reach[0] = 0.0  # at least 0: all nodes, a public number
+    top = np.inf if nodes is None else float(nodes)
+    low, high = np.clip(raw - reach, 0, top), np.clip(raw + reach, 0, top)
+    return np.minimum(low, at_least), np.maximum(high, at_least)
 
 
 def _averages(published: VectorPublished, identity: str) -> tuple[str, str]:

@@ -13,6 +13,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from spark_rdp.errors import InvalidInput
+from spark_rdp.folders import NOISED_FILE
 from spark_rdp.reporting.figures import Figure, figure
 from spark_rdp.reporting.manifests import manifest_file, read_manifest
 from spark_rdp.reporting.story import factor_text, groups_text, measure_text, source_text
@@ -38,10 +39,12 @@ class VectorPublished:
     Attributes:
         manifest: As written beside the data.
         table: The published rows (an Arrow table).
+        noised: The noised numbers they were made from, where those are kept.
     """
 
     manifest: Mapping[str, Any]
     table: pa.Table
+    noised: pa.Table | None = None
 
     @classmethod
     def read(cls, place: Path) -> VectorPublished:
@@ -54,9 +57,10 @@ class VectorPublished:
         import pyarrow.parquet as pq
 
         manifest, folder = read_manifest(place), manifest_file(place).parent
-        files = sorted(folder.glob("part-*.parquet"))
+        files, beside = sorted(folder.glob("part-*.parquet")), folder / NOISED_FILE
         try:
-            return cls(manifest, pa.concat_tables([pq.ParquetFile(file).read() for file in files]))
+            noised = pq.ParquetFile(beside).read() if beside.exists() else None
+            return cls(manifest, pa.concat_tables([pq.ParquetFile(file).read() for file in files]), noised)
         except (pa.ArrowException, OSError):
             raise InvalidInput(
                 f"The data files in {folder} are not those of its release. Restore the folder."

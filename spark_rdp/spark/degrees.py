@@ -15,7 +15,7 @@ from spark_rdp.spark.graph import DEGREE, NODES, degree_counts, end_type, projec
 from spark_rdp.spark.io import columns_of
 from spark_rdp.spark.key_files import key_file, reading_keys
 from spark_rdp.spark.vectors import EXACT, add_noise
-from spark_rdp.vectors import VectorPlan
+from spark_rdp.vectors import NOISED, VectorPlan
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -66,7 +66,7 @@ def degrees_frame(
 
 
 def public_schema(query: DegreesQuery) -> T.StructType:
-    """The types of the published columns."""
+    """The types of the published columns; the last one is set aside in a file of its own."""
     long, double = T.LongType(), T.DoubleType()
     if query.publish == "sequence":
         columns: list[tuple[str, T.DataType]] = [("rank", long), *((f"degree{end}", long) for end in _ENDS)]
@@ -74,6 +74,7 @@ def public_schema(query: DegreesQuery) -> T.StructType:
         columns = [(DEGREE, long), *((f"nodes{end}", long) for end in _ENDS)]
     else:
         columns = [(DEGREE, long), *((f"{name}{end}", double) for name in ("share", "at_least") for end in _ENDS)]
+    columns.append((NOISED, double if query.publish == "distribution" else long))
     return T.StructType([T.StructField(name, kind, nullable=False) for name, kind in columns])
 
 

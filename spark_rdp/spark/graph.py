@@ -12,7 +12,7 @@ from pyspark.sql.window import Window
 
 from spark_rdp.degrees import kept_edges
 from spark_rdp.errors import invalid
-from spark_rdp.spark.bounding import PLAIN_TEXT
+from spark_rdp.spark.bounding import PLAIN_TEXT, salted_hash
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -61,7 +61,7 @@ def projected(edges: DataFrame, most: int, salt: int) -> DataFrame:
         most: At least 1.
         salt: A whole number of 64 bits; the order of two edges depends on it and on these two edges only.
     """
-    order = F.xxhash64(F.lit(salt).cast("bigint"), _LOW, _HIGH).alias(_ORDER)
+    order = salted_hash(salt, _LOW, _HIGH).alias(_ORDER)
     count = F.count(F.lit(1)).over(Window.partitionBy(_NODE))
     crowded = _halves(edges).withColumn(_CROWDED, (count > most).cast("int"))
     known = crowded.groupBy(_LOW, _HIGH).agg(F.max(_CROWDED).alias(_CROWDED))

@@ -17,6 +17,7 @@ from spark_rdp import __version__
 from spark_rdp.folders import DATA_FILES, Manifest
 from spark_rdp.spark import io, session
 from spark_rdp.spark.failures import worded
+from spark_rdp.spark.set_aside import set_aside
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -59,6 +60,11 @@ class Job(ABC):
         with worded():
             return self._public()
 
+    @property
+    def aside(self) -> str | None:
+        """A column of the frame that is kept beside the published rows, in a file of its own."""
+        return None
+
     @abstractmethod
     def _public(self) -> DataFrame:
         """The public frame; called once."""
@@ -71,11 +77,14 @@ class Job(ABC):
         """Compute the public frame into a new folder; returns its manifest."""
         with worded():
             io.write(self.frame, folder)
+        if self.aside is not None:
+            set_aside(folder, self.aside)
         return self.manifest(sum(pq.read_metadata(file).num_rows for file in folder.glob(DATA_FILES)))
 
     def manifest(self, rows: int | None = None) -> Manifest:
         """What is said beside the data; it never holds data or secrets. Without ``rows``, of what is not written."""
-        columns = ", ".join(f"{io.quoted(item.name)} {item.dataType.simpleString()}" for item in self.frame.schema)
+        kept = (item for item in self.frame.schema if item.name != self.aside)
+        columns = ", ".join(f"{io.quoted(item.name)} {item.dataType.simpleString()}" for item in kept)
         counted = {} if rows is None else {"rows": rows}
         return {**self._facts(), "columns": columns, **counted, "versions": versions()}
 

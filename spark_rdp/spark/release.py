@@ -19,14 +19,16 @@ from spark_rdp.ledger import Ledger
 from spark_rdp.ledger.noises import losses_of
 from spark_rdp.planning.plan import Plan
 from spark_rdp.publishing import charge_of, publish_folder, publish_to_caller
+from spark_rdp.queries.degrees import DegreesQuery
 from spark_rdp.randomness import new_secret
 from spark_rdp.releases import release_id as id_of
 from spark_rdp.spark import io
 from spark_rdp.spark.failures import worded
 from spark_rdp.spark.job import Job
 from spark_rdp.spark.kinds import public_frame
+from spark_rdp.spark.set_aside import parted
 from spark_rdp.stages import reached_stage
-from spark_rdp.vectors import VectorPlan
+from spark_rdp.vectors import NOISED, VectorPlan
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -51,6 +53,7 @@ class Result:
     already_published: bool
     _spark: Callable[[], SparkSession] = field(repr=False)
     _table: pa.Table | None = field(default=None, repr=False)
+    _noised: pa.Table | None = field(default=None, repr=False)
 
     @property
     def plans(self) -> dict[str, tuple[Plan, ...]]:
@@ -87,9 +90,9 @@ class Result:
             from spark_rdp.reporting.vector_page import write_vector_page
             from spark_rdp.reporting.vectors import VectorPublished
 
-            read = VectorPublished.read
-            published = VectorPublished(self.manifest, self.table()) if self.folder is None else read(self.folder)
-            return write_vector_page(published, target)
+            if self.folder is None:
+                return write_vector_page(VectorPublished(self.manifest, self.table(), self._noised), target)
+            return write_vector_page(VectorPublished.read(self.folder), target)
         from spark_rdp.reporting.page import write_page
 
         return write_page(self, target)
@@ -128,10 +131,10 @@ def release(
     reached_stage("planned", release_id, query_digest=digest, epsilon=query.privacy.epsilon, delta=plan.delta)
     job = _Job(df, query, plan, release_id, run, spark)
     if query.output is None:
-        found: list[pa.Table] = []
+        found: list[pa.Table | None] = []
         job.check()
         manifest = publish_to_caller(release_id, digest, charge, lambda: job.collect(found))
-        return Result(release_id, plan, manifest, None, False, job.session, found[0])
+        return Result(release_id, plan, manifest, None, False, job.session, *found)
     folder = output_folder(query.output.path, run)
     done = publish_folder(folder, release_id, digest, charge, job.write, job.check)
     published = plan_from_json(json.dumps(done.manifest["plan"]))
@@ -160,6 +163,11 @@ class _Job(Job):
         """Under a secret that nobody has used before and nobody keeps."""
         return public_frame(self.rows(), self._query, self._plan, new_secret(), self._release_id)
 
+    @property
+    def aside(self) -> str | None:
+        """The noised degrees, beside the consistent ones."""
+        return NOISED if isinstance(self._query, DegreesQuery) else None
+
     def _facts(self) -> Manifest:
         return _facts(self._query, self._plan, self._run)
 
@@ -167,11 +175,11 @@ class _Job(Job):
         """Find out from schemas alone whether the source can be used."""
         _ = self.frame
 
-    def collect(self, result: list[pa.Table]) -> tuple[bytes, Manifest]:
-        """Compute the release into ``result``; returns its bytes and manifest."""
+    def collect(self, result: list[pa.Table | None]) -> tuple[bytes, Manifest]:
+        """Compute the release into ``result``, with what is set aside behind it; returns its bytes and manifest."""
         with worded():
             table = self.frame.toArrow()
-        result.append(table)
+        result.extend((table, None) if self.aside is None else parted(table, self.aside))
         sink = pa.BufferOutputStream()
         with pa.ipc.new_stream(sink, table.schema) as writer:
             writer.write_table(table)

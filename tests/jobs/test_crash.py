@@ -112,22 +112,28 @@ def test_killed_at_a_random_moment(tmp_path: Path, number: int) -> None:
     check_one_publication(tmp_path, visible(tmp_path))
 
 
+def write_rows(folder: Path) -> None:
+    (folder / "in.csv").write_text("".join(f"{n % 50},{'abcd'[n % 4]},{n % 9}\n" for n in range(400)))
+
+
 def test_real_releases_are_killed_and_continued(tmp_path: Path, spark: SparkSession) -> None:
     """Releases on Spark, killed at two named moments and two others; then every id again, and again."""
     kills = ["written", "published-folder", 0.8, 2.0]
-    seen: list[dict[str, bytes]] = []
+    running: list[subprocess.Popen[str]] = []
     for number, kill in enumerate(kills):
         folder = tmp_path / str(number)
         folder.mkdir()
-        (folder / "in.csv").write_text("".join(f"{n % 50},{'abcd'[n % 4]},{n % 9}\n" for n in range(400)))
-        process = start(folder, kill if isinstance(kill, str) else "never", "spark")
+        write_rows(folder)
+        process = start(folder, kill if isinstance(kill, str) else "never", "release")
+        running.append(process)
         if isinstance(kill, float):
             assert process.stdout is not None
             process.stdout.readline()
             time.sleep(kill)
             process.kill()
-        assert process.wait(timeout=120) == -signal.SIGKILL or kill == kills[-1]
-        seen.append(visible(folder))
+    ended = [process.wait(timeout=240) for process in running]
+    assert ended[:-1] == [-signal.SIGKILL] * (len(kills) - 1)
+    seen = [visible(tmp_path / str(number)) for number in range(len(kills))]
     assert (bool(seen[0]), bool(seen[1])) == (False, True)
     for number, before in enumerate(seen):
         folder = tmp_path / str(number)
@@ -137,6 +143,42 @@ def test_real_releases_are_killed_and_continued(tmp_path: Path, spark: SparkSess
         assert result.already_published == bool(before)
         assert [file.name for file in (folder / "out").iterdir()] == ["run=1"]
         assert release.release(None, crashing.query(folder), run="1", spark=spark).df.collect() == result.df.collect()
+        assert snapshot(folder / "out") == after
+        ledger = Ledger(f"sqlite:///{folder}/budget.db", "orders")
+        assert (ledger.balance().releases, ledger.balance().spent_epsilon) == (1, 0.4)
+        assert [entry.event for entry in ledger.history()] == EVENTS
+
+
+def test_other_kinds_are_killed_and_continued(tmp_path: Path, spark: SparkSession) -> None:
+    """Degrees, ranges and averages, each killed between two steps: one publication, one charge, what was fixed stays.
+
+    What the ledger knew (``prepared``) or somebody could see is published to the byte, noised numbers included.
+    """
+    kills = {"degrees": "prepared", "ranges": "written", "averages": "published-folder"}
+    processes = []
+    for kind, moment in kills.items():
+        (tmp_path / kind).mkdir()
+        write_rows(tmp_path / kind)
+        processes.append(start(tmp_path / kind, moment, kind))
+    assert [process.wait(timeout=240) for process in processes] == [-signal.SIGKILL] * len(kills)
+    for kind in kills:
+        folder = tmp_path / kind
+        seen = visible(folder)
+        assert bool(seen) == (kind == "averages")
+        files = snapshot(folder / "out").items()
+        left = {Path(name).name: content for name, content in files if not name.endswith(".lock")}
+        assert (folders.NOISED_FILE in left) == (kind == "degrees")
+        result = release.release(None, crashing.query(folder, kind), run="1", spark=spark)
+        after = snapshot(folder / "out")
+        assert {Path(name).parent.name for name in after} == {"run=1"}
+        if kind == "ranges":  # nobody had seen it, and the ledger knew nothing of it: drawn anew
+            assert after["run=1/part-00000.snappy.parquet"] not in left.values()
+        else:
+            assert {Path(name).name: content for name, content in after.items()} == left
+        assert after == seen or not seen
+        assert result.already_published == (kind != "ranges")
+        again = release.release(None, crashing.query(folder, kind), run="1", spark=spark)
+        assert again.df.collect() == result.df.collect()
         assert snapshot(folder / "out") == after
         ledger = Ledger(f"sqlite:///{folder}/budget.db", "orders")
         assert (ledger.balance().releases, ledger.balance().spent_epsilon) == (1, 0.4)

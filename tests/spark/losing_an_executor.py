@@ -1,8 +1,8 @@
 """Run as a script by test_exactly_once.py: the same release undisturbed, and with an executor killed in the middle.
 
 ``losing_an_executor.py FOLDER`` starts two executors in processes of their own (local-cluster) with speculation on,
-writes ``FOLDER/calm``, ``FOLDER/lost`` and the collection ``FOLDER/collected-lost`` under one fixed secret, and prints
-how many executors were killed.
+writes ``FOLDER/calm``, ``FOLDER/lost``, a release of each other kind (``FOLDER/degrees-lost`` and so on) and the
+collection ``FOLDER/collected-lost`` under one fixed secret, and prints how many executors were killed.
 """
 
 from __future__ import annotations
@@ -13,11 +13,13 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pyspark
 from pyspark.sql import DataFrame, SparkSession
 
+from spark_rdp.kinds import QUERIES, AnyQuery
 from spark_rdp.queries import CollectQuery, ReleaseQuery
 from spark_rdp.spark import release as releasing
 from spark_rdp.spark import session
@@ -64,8 +66,28 @@ def collection(folder: Path | None) -> CollectQuery:
     return CollectQuery(name="rows", row_key=["id"], keep=["id"], columns=columns, output=output)
 
 
+KINDS = ("degrees", "ranges")
+
+
+def question(kind: str, folder: Path | None) -> AnyQuery:
+    """A release of another kind; the projection of the graph and the choice of groups hang on the secret."""
+    bounded = {"unit": "u", "epsilon": 1.0, "max_groups": 3}
+    axis = {"k": {"range": [0, 6]}}
+    asked: dict[str, dict[str, Any]] = {
+        "degrees": {
+            "edges": {"source": "u", "target": "id"},
+            "privacy": {"epsilon": 1.0, "protect": "node"},
+            "max_degree": 5,
+            "nodes": 1600,
+        },
+        "ranges": {"privacy": bounded, "domain": axis, "max_per_group": 9},
+    }
+    output = {} if folder is None else {"output": {"path": str(folder)}}
+    return QUERIES[kind].of({"name": kind, **asked[kind], **output})
+
+
 def main(folder: Path) -> None:
-    """Release twice, collect once, and print the number of executors killed."""
+    """Release and collect, and print the number of executors killed."""
     conf = {
         "spark.sql.shuffle.partitions": "4",
         "spark.speculation": "true",
@@ -92,6 +114,10 @@ def main(folder: Path) -> None:
             with killing(folder / name) as (marker, killed):
                 releasing.release(slowly(df, marker), query)
             print(name, len(killed), flush=True)
+        for kind in KINDS:
+            with killing(folder / f"{kind}-lost") as (marker, killed):
+                releasing.release(slowly(df, marker), question(kind, folder / f"{kind}-lost"))
+            print(kind, len(killed), flush=True)
         with killing(folder / "collected-lost") as (marker, killed):
             collect(slowly(df, marker), collection(folder / "collected-lost"), secret=bytes(32))
         print("collected-lost", len(killed), flush=True)

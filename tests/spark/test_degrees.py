@@ -6,14 +6,18 @@ import itertools
 import json
 
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import functions as F
 
+from spark_rdp.consistency import nonincreasing
 from spark_rdp.degrees import kept_edges, plan_degrees
 from spark_rdp.errors import InvalidInput
+from spark_rdp.folders import NOISED_FILE
 from spark_rdp.ledger import Ledger
 from spark_rdp.queries.degrees import DegreesQuery
 from spark_rdp.spark import io
+from spark_rdp.spark.bounding import salted_hash
 from spark_rdp.spark.degrees import exact_degrees
 from spark_rdp.spark.graph import projected, simple_edges
 from spark_rdp.spark.release import release
@@ -104,7 +108,7 @@ def test_the_projection_takes_edges_one_after_another_in_the_order_of_their_keys
     pairs = [pair for pair in itertools.combinations(range(40), 2) if rng.random() < 0.15]
     edges = simple_edges(frame(spark, pairs))
     salt = 12345
-    keyed = edges.select("low", "high", F.xxhash64(F.lit(salt).cast("bigint"), "low", "high").alias("order")).collect()
+    keyed = edges.select("low", "high", salted_hash(salt, "low", "high").alias("order")).collect()
     queue = [(row.low, row.high) for row in sorted(keyed, key=lambda row: (row.order, row.low, row.high))]
     kept: dict[int, int] = {}
     expected = {edge for edge, fits in zip(queue, kept_edges(queue, most, kept), strict=True) if fits}
@@ -133,7 +137,9 @@ def test_a_release_is_charged_and_drawn_once(spark, tmp_path, publish):
     assert len(rows) == {"histogram": 7, "sequence": 30, "distribution": 7}[publish]
     assert all(value is not None for row in rows for value in row)
     assert first.df.collect() == rows
+    files = {file.name: file.read_bytes() for file in first.folder.iterdir()}
     again = release(frame(spark, MESSY), query, run="1", ledger=ledger)
+    assert {file.name: file.read_bytes() for file in first.folder.iterdir()} == files
     assert again.already_published
     assert again.df.collect() == rows
     assert again.plan == first.plan
@@ -146,6 +152,41 @@ def test_a_release_is_charged_and_drawn_once(spark, tmp_path, publish):
     assert "<svg" in page
     with pytest.raises(InvalidInput, match="another query"):
         release(frame(spark, MESSY), question(publish=publish, nodes=31, output=query.output), run="1", ledger=ledger)
+
+
+@pytest.mark.parametrize("publish", ["histogram", "sequence", "distribution"])
+def test_the_noised_numbers_are_kept_beside_what_was_made_of_them(spark, tmp_path, publish):
+    """One draw: the consistent numbers are the isotonic regression of the noised ones, which nobody can exchange."""
+    privacy = {"epsilon": 0.1, "protect": "edge"}
+    query = question(publish=publish, nodes=300, max_degree=40, privacy=privacy, output={"path": str(tmp_path / "out")})
+    done = release(frame(spark, MESSY), query, run="1")
+    table, beside = done.table(), pq.ParquetFile(done.folder / NOISED_FILE).read()
+    key = table.column_names[0]
+    assert beside.column_names == [key, "noised"]
+    assert beside.column(key).equals(table.column(key))
+    assert "noised" not in table.column_names
+    assert "noised" not in spark.read.parquet(str(next(done.folder.glob("part-*")))).columns
+    assert "noised" not in done.manifest["columns"]
+    found = spark.read.option("pathGlobFilter", "*.parquet").parquet(str(done.folder))
+    assert (found.count(), found.columns) == (table.num_rows, table.column_names), "nor in the folder as a whole"
+    noised = beside.column("noised").to_numpy()
+    if publish == "sequence":
+        expected, found = nonincreasing(noised, 0, 41), table.column("degree").to_numpy()
+    elif publish == "histogram":
+        expected, found = nonincreasing(noised[1:], 0, 300), np.cumsum(table.column("nodes").to_numpy()[::-1])[-2::-1]
+    else:
+        assert done.plan.facts["form"] == "at least"
+        expected, found = nonincreasing(300 * noised[1:], 0, 300) / 300, table.column("at_least").to_numpy()[1:]
+    np.testing.assert_allclose(found, expected)
+    assert not np.array_equal(noised[-len(expected) :], expected), "with so much noise something had to be moved"
+    (done.folder / NOISED_FILE).unlink()
+    with pytest.raises(InvalidInput, match="not those that were published"):
+        release(frame(spark, MESSY), query, run="1")
+
+
+def test_the_page_draws_the_noised_numbers_also_of_a_release_that_was_not_written(spark, tmp_path):
+    page = release(frame(spark, MESSY), question(nodes=30)).report(tmp_path / "page.html").read_text()
+    assert "before they were made consistent" in page
 
 
 def test_neighbouring_graphs_and_no_graph_look_alike(spark):

@@ -114,18 +114,30 @@ def test_two_threads_without_output_hand_out_one_result(rows: DataFrame, tmp_pat
     assert ledger.balance().spent_epsilon == 0.5
 
 
-def test_an_executor_is_lost_and_tasks_are_speculated(spark: SparkSession, tmp_path: Path) -> None:
+def test_an_executor_is_lost_and_tasks_are_speculated(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Two executor processes, speculation on, one killed in the middle: the values of the undisturbed release.
 
-    The same for a collection, whose values are those that another session computes under the secret.
+    The same for the other kinds and for a collection: their values are those of another session under the same secret.
     """
     command = [sys.executable, str(ROOT / "tests" / "spark" / "losing_an_executor.py"), str(tmp_path)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=480, check=False, cwd=ROOT)
     assert done.returncode == 0, done.stderr[-3000:]
-    assert done.stdout.split()[1:] == ["calm", "0", "lost", "1", "collected-lost", "1"]
+    killed = [word for kind in losing_an_executor.KINDS for word in (kind, "1")]
+    assert done.stdout.split()[1:] == ["calm", "0", "lost", "1", *killed, "collected-lost", "1"]
     calm, lost = (pq.read_table(tmp_path / name / "part-00000.snappy.parquet") for name in ("calm", "lost"))
     assert calm == lost
     assert calm.num_rows == 7
+    monkeypatch.setattr("spark_rdp.spark.release.new_secret", lambda: bytes(32))
+    for kind in losing_an_executor.KINDS:
+        query = losing_an_executor.question(kind, tmp_path / f"{kind}-calm")
+        files = release(losing_an_executor.rows(spark), query).folder
+        assert files is not None
+        names = [file.name for file in sorted(files.glob("*.parquet"))]
+        assert len(names) == (2 if kind == "degrees" else 1), "degrees keep their noised numbers as well"
+        for name in names:
+            assert pq.read_table(files / name) == pq.read_table(tmp_path / f"{kind}-lost" / name)
     undisturbed = collect(losing_an_executor.rows(spark), losing_an_executor.collection(None), secret=bytes(32)).df
     files = (tmp_path / "collected-lost").glob("part-*")
     collected = [row for file in files for row in pq.read_table(file).to_pylist()]

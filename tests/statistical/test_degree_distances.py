@@ -72,8 +72,9 @@ def test_on_counts_all_mechanisms_are_one_noise(shared_data):
         assert max(expected.values()) <= min(expected.values()) * (1 + 1e-6)
 
 
-def test_node_protection_works_and_costs_what_it_says(shared_data):
-    degrees = degrees_of(shared_data, "deezer")
+@pytest.mark.parametrize("graph", ["deezer", "facebook"])
+def test_node_protection_works_and_costs_what_it_says(shared_data, graph):
+    degrees = degrees_of(shared_data, graph)
     edge = distances_of(degrees, 1.0, 1, "auto", "histogram", 30, 5)
     node = distances_of(degrees, 1.0, 1, "auto", "histogram", 30, 5, protect="node")
     assert node.expected / edge.expected == pytest.approx(30, rel=0.1), (
