@@ -12,12 +12,11 @@ from spark_rdp.mechanisms import build
 from spark_rdp.mechanisms.base import SATURATION, Additive
 from spark_rdp.mechanisms.coins import Rows
 from spark_rdp.mechanisms.local import Local, exponent_for, floor_units
+from spark_rdp.mechanisms.r2dp import CHOICE
 from spark_rdp.metrics import L2
-from spark_rdp.randomness import LANES, Bits
+from spark_rdp.randomness import Bits
 
 _RANGE_BITS = 21
-#: The lane of the rounding; mechanisms draw their noise in lanes well below it.
-_ROUNDING = LANES - 1
 
 
 @dataclass(frozen=True)
@@ -73,9 +72,10 @@ class AdditiveLocal(Local):
         return below.astype(np.int64), units
 
     def draw(self, values: np.ndarray, bits: Bits, lane: int, rows: np.ndarray | None = None) -> np.ndarray:
-        part = bits if rows is None else Rows(bits, rows)
+        del lane
+        part = _Read(bits if rows is None else Rows(bits, rows))
         below, share = self._rounded(values)
-        below += (part.words(lane + _ROUNDING, 1)[:, 0] >> np.uint64(11)) < (share * 2.0**53).astype(np.uint64)
+        below += (part.choice[:, 1] >> np.uint64(11)) < (share * 2.0**53).astype(np.uint64)
         return self.noise.release(below, part)
 
     def mean_output(self, x: np.ndarray) -> np.ndarray:
@@ -117,6 +117,23 @@ class AdditiveLocal(Local):
         distance = np.asarray(integers) - below
         masses = np.exp(self.noise.log_mass(distance)), np.exp(self.noise.log_mass(distance - 1))
         return (1 - share) * masses[0] + share * masses[1]
+
+
+class _Read(Bits):
+    """Bits whose pair for the choice of an atom is read once: the other word of it rounds the input."""
+
+    def __init__(self, bits: Bits) -> None:
+        self.size = bits.size
+        self.choice = bits.pair(CHOICE, 0)
+        self._bits = bits
+
+    def words(self, lane: int, count: int, rows: np.ndarray | None = None) -> np.ndarray:
+        if (lane, count, rows) == (CHOICE, 1, None):
+            return self.choice[:, :1]
+        return self._bits.words(lane, count, rows)
+
+    def pair(self, lane: int, place: int | np.ndarray, rows: np.ndarray | None = None) -> np.ndarray:
+        return self._bits.pair(lane, place, rows)
 
 
 def sensitivity(lower: float, upper: float, exponent: int) -> int:

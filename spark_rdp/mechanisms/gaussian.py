@@ -14,7 +14,7 @@ from spark_rdp.errors import invalid
 from spark_rdp.mechanisms.base import Additive
 from spark_rdp.mechanisms.coins import PRECISION, Rows, decays
 from spark_rdp.mechanisms.geometric import SAMPLER_LANES, GeometricSampler
-from spark_rdp.mechanisms.r2dp import AtomChooser
+from spark_rdp.mechanisms.r2dp import CHOICE, AtomChooser
 from spark_rdp.metrics import Metric, Usefulness
 from spark_rdp.randomness import LANES, Bits
 from spark_rdp.series import tail_sum
@@ -206,7 +206,7 @@ class GaussianMixture(ApproximatelyPrivate):
     def noise(self, bits: Bits) -> np.ndarray:
         if self._chooser is None:
             return self._parts[0].noise(bits)
-        atoms = self._chooser.choose(bits, LANES - 1)  # the last lane, which no attempt of a rejection comes near
+        atoms = self._chooser.choose(bits, CHOICE)
         result = np.empty(bits.size, dtype=np.int64)
         for atom, part in enumerate(self._parts):
             rows = np.flatnonzero(atoms == atom)

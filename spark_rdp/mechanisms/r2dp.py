@@ -15,10 +15,10 @@ from scipy.special import logsumexp
 from spark_rdp.errors import invalid
 from spark_rdp.mechanisms.base import Additive
 from spark_rdp.mechanisms.expected_loss import lattice_objective
-from spark_rdp.mechanisms.geometric import SAMPLER_LANES, GeometricSampler
+from spark_rdp.mechanisms.geometric import GeometricSampler
 from spark_rdp.mechanisms.second_fold import SecondFold, law_from_spec
 from spark_rdp.metrics import Metric
-from spark_rdp.randomness import Bits
+from spark_rdp.randomness import LANES, Bits
 
 #: Most atoms of a mixture; a plan names the law and their number, never the atoms.
 MOST_ATOMS = 4096
@@ -28,6 +28,9 @@ LOWEST_RATE, HIGHEST_RATE = 2.0**-60, 1024.0
 _UNLIKELY = 2048.0
 _CHUNK = 2**16
 _GUIDE_BITS = 14
+#: The lane of the choice of an atom, which no attempt of a rejection comes near. Local mechanisms round the input by
+#: its word 1, which saves a block of the cipher.
+CHOICE = LANES - 1
 #: Atoms whose rates differ by less than about 2^_BAND have their sign in one column of random bits.
 _BAND = 6
 
@@ -37,7 +40,7 @@ class AtomChooser:
 
     Probabilities are whole multiples of 2^-64K, K words being enough to write the smallest of them with all its 53
     bits; the most likely atom takes what the others leave. One word decides a row, unless it equals the leading word
-    of a threshold: then all K words are compared.
+    of a threshold: then all K words are compared. Word 1 of the lane is not read.
 
     Args:
         weights: Positive, adding up to 1 up to rounding.
@@ -72,9 +75,9 @@ class AtomChooser:
             equal = self._leading[np.minimum(found, len(self._leading) - 1)] == words[unsure]
             tied = unsure[equal]
             if len(tied):
-                for row, all_words in zip(tied, bits.words(lane, self._words, tied).tolist(), strict=True):
+                for row, (first, _, *more) in zip(tied, bits.words(lane, self._words + 1, tied).tolist(), strict=True):
                     number = 0
-                    for word in all_words:
+                    for word in (first, *more):
                         number = number << 64 | word
                     atoms[row] = bisect_right(self._thresholds, number)
         return atoms
@@ -176,7 +179,7 @@ class R2DP(Additive):
         return float(self.weights @ lattice_objective(metric, granularity)(self.rates))
 
     def noise(self, bits: Bits) -> np.ndarray:
-        atoms = None if self._chooser is None else self._chooser.choose(bits, SAMPLER_LANES)
+        atoms = None if self._chooser is None else self._chooser.choose(bits, CHOICE)
         return self._sampler.two_sided(bits, 0, atoms)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from typing import Any, ClassVar, Literal
 
@@ -14,7 +15,7 @@ from spark_rdp.queries.measures import Column
 from spark_rdp.queries.release import Option, Source, Text
 
 #: Formats that are read from files; all others say themselves what a record is.
-FILES = ("csv", "json", "orc", "parquet")
+FILES = ("avro", "csv", "json", "orc", "parquet")
 #: Options of a source that say how fast or through which door it is read, not what is read.
 _PACE = re.compile(r"max\w+PerTrigger|kafka\..+|minPartitions|maxOffsetsPerTrigger|latestFirst", re.IGNORECASE)
 _FIELDS = 'For example "device BIGINT, event_id BIGINT, battery DOUBLE".'
@@ -25,20 +26,32 @@ class Payload(Strict):
 
     Args:
         column: The column.
-        format: How it is written: JSON, one object for each record.
-        ddl: The fields and their types, written ``schema`` in a file.
+        format: How it is written: JSON, one object for each record; or Avro, the bytes of one record without header.
+        ddl: The fields and their types, written ``schema`` in a file; of Avro, the Avro schema it was written with.
     """
 
     column: Column = Field(description="Name the column of the record, in Kafka: value.")
-    format: Literal["json"] = "json"
+    format: Literal["json", "avro"] = "json"
     ddl: Text = Field(alias="schema", description=_FIELDS)
+
+    @model_validator(mode="after")
+    def _of_a_record(self) -> Payload:
+        if self.format == "avro":
+            try:
+                kind = json.loads(self.ddl)
+            except ValueError:
+                kind = None
+            if not isinstance(kind, dict) or kind.get("type") != "record":
+                remedy = 'For example {"type": "record", "name": "event", "fields": [{"name": "id", "type": "long"}]}.'
+                raise refuse("schema", "the Avro schema of a record, as JSON", self.ddl, remedy)
+        return self
 
 
 class StreamSource(Source):
     """Where events come from: any format that Spark reads as a stream.
 
     Args:
-        format: csv, json, parquet, orc (files that appear in a folder), kafka, rate, or another streaming source.
+        format: avro, csv, json, parquet, orc (files that appear in a folder), kafka, rate, or another streaming source.
         path: The folder of the files.
         ddl: Columns and types, written ``schema`` in a file; needed for files, because it is never inferred.
         payload: The column that holds the records, for sources such as Kafka.

@@ -23,6 +23,10 @@ from spark_rdp.errors import InvalidInput, JobFailed, SparkRdpError
 _RAISED = re.compile(r"Traceback \(most recent call last\):\n(?: .*\n)+(?:\w+\.)*(\w+)(?:: (.*))?")
 _AGAIN = "Nothing was published; the same command can be run again, with --verbose to see what Spark said."
 
+_NO_AVRO = (
+    "format must be one that this Spark reads; avro needs a package of its own. Start with --packages "
+    "org.apache.spark:spark-avro_2.13:VERSION, of the version of Spark."
+)
 #: Conditions found before any row was read: their parameters come from the configuration, not from data.
 _CONFIGURED: dict[str, Callable[[dict[str, str]], str]] = {
     "PATH_NOT_FOUND": lambda p: f"path must be an existing file or folder; got {p.get('path')}. Check the spelling.",
@@ -31,6 +35,8 @@ _CONFIGURED: dict[str, Callable[[dict[str, str]], str]] = {
     "UNSUPPORTED_DATATYPE": lambda p: f"schema must name Spark SQL types; got {p.get('typeName')}.",
     "UNRESOLVED_ROUTINE": lambda p: f"Spark SQL knows no function {p.get('routineName')}. Check the expression.",
     "DATATYPE_MISMATCH": lambda p: f"The expression {p.get('sqlExpr')} does not fit the types of its columns.",
+    "AVRO_NOT_LOADED_SQL_FUNCTIONS_UNUSABLE": lambda _: _NO_AVRO,
+    "AVRO_DATA_SOURCE_NOT_ENABLED": lambda _: _NO_AVRO,
     "PARSE_SYNTAX_ERROR": lambda p: f"A type or an expression in the query is not Spark SQL, near {p.get('error')}.",
 }
 #: Conditions met while rows were read: named, never quoted.

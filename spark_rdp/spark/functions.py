@@ -19,7 +19,7 @@ from spark_rdp.planning.local import LocalProblem, candidates
 from spark_rdp.planning.local_metrics import AVERAGE, LocalMetric
 from spark_rdp.randomness import SECRET_BYTES, load_secret, new_secret, stream_key
 from spark_rdp.spark.failures import worded
-from spark_rdp.spark.row_noise import keyed_noise
+from spark_rdp.spark.row_noise import keep_memory, keyed_noise
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -69,6 +69,7 @@ def register_functions(spark: SparkSession, *, secret: bytes | str | None = None
 
 def _function(name: str, key: bytes) -> Any:
     def noise(batches: Iterator[tuple[pa.Array, ...]]) -> Iterator[pa.Array]:
+        keep_memory()
         for batch in batches:
             yield noised_batch(name, key, batch)
 

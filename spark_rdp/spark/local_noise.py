@@ -38,7 +38,7 @@ from spark_rdp.queries import AnyColumn, CellColumn, CollectQuery, NoisedColumn
 from spark_rdp.spark import io
 from spark_rdp.spark.cell_noise import CellNoise
 from spark_rdp.spark.cells import cell_of
-from spark_rdp.spark.row_noise import ColumnNoise, RowNoise
+from spark_rdp.spark.row_noise import ColumnNoise, RowNoise, keep_memory
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -115,6 +115,7 @@ def noise_function(noise: RowNoise) -> Callable[..., Column]:
     several = len(names) > 1
 
     def noised_batches(batches: Batches) -> Iterator[pa.Array]:
+        keep_memory()
         digests = RowDigests(noise.key)
         for batch in batches:
             columns = noise.noised(digests, batch)

@@ -1,11 +1,14 @@
 """The records of a streaming source: their fields as columns, and for each record where it is and whether it is whole.
 
 A record that does not fit its schema never stops a job by itself, because an error that depends on one record reveals
-that record; it is marked. JSON is parsed here, also that of files, so that there is one way to do it.
+that record; it is marked. JSON is parsed here, also that of files, so that there is one way to do it. Avro needs
+Spark's own package for it on the class path.
 """
 
 from __future__ import annotations
 
+from functools import reduce
+from operator import and_
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import functions as F
@@ -22,7 +25,7 @@ if TYPE_CHECKING:
 RECORD = "spark_rdp record"
 #: Where a record is: the file, or the place in a topic; null is what its source does not have.
 POSITION = {"file": "string", "topic": "string", "partition": "int", "offset": "bigint"}
-_BROKEN, _TEXT = "spark_rdp broken", "spark_rdp text"
+_BROKEN, _TEXT, _PARSED = "spark_rdp broken", "spark_rdp text", "spark_rdp parsed"
 
 
 def open_stream(spark: SparkSession, source: StreamSource) -> DataFrame:
@@ -54,13 +57,18 @@ def open_stream(spark: SparkSession, source: StreamSource) -> DataFrame:
     position = _position(frame, source)
     if kind == "json":
         frame = frame.select(F.col("value").alias(_TEXT), position)
-        frame = _parsed(frame, _TEXT, _schema(spark, str(source.ddl)), options)
+        frame = _parsed(frame, _TEXT, _json(_TEXT, _schema(spark, str(source.ddl)), options))
     elif source.payload is not None:
         item = source.payload
         if item.column not in frame.columns:
             had = f"The source has: {', '.join(frame.columns)}."
             raise invalid("source.payload.column", "a column of the source", item.column, had)
-        frame = _parsed(frame.select("*", position), item.column, _schema(spark, item.ddl), options)
+        frame = frame.select("*", position)
+        if item.format == "json":
+            record = _json(item.column, _schema(spark, item.ddl), options)
+        else:
+            record = _avro(item.column, item.ddl)
+        frame = _parsed(frame, item.column, record)
     else:
         broken = F.col(_BROKEN).isNotNull() if kind == "csv" else F.lit(False)
         frame = frame.select(*_others(frame, _BROKEN), position.withField("broken", broken).alias(RECORD))
@@ -80,24 +88,39 @@ def _position(frame: DataFrame, source: StreamSource) -> Column:
     return F.struct(*parts).alias(RECORD)
 
 
-def _parsed(frame: DataFrame, column: str, schema: StructType, options: dict[str, Any]) -> DataFrame:
-    """The other columns of a frame and the fields of the records in one of them."""
+def _json(column: str, schema: StructType, options: dict[str, Any]) -> Column:
+    """The struct of a JSON record; _BROKEN in it holds one that does not fit."""
     fields = StructType([*schema.fields, StructField(_BROKEN, StringType())])
-    others = _others(frame, column, RECORD)
-    taken = {name.casefold() for name in frame.columns if name not in (column, RECORD)}
-    for field in schema.names:
-        if field.casefold() in taken:
-            raise invalid("source.payload.schema", "fields unlike the other columns of the source", field, "Rename it.")
     parsing = {**options, "mode": "PERMISSIVE", "columnNameOfCorruptRecord": _BROKEN}
     text = {name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in parsing.items()}
-    record = F.from_json(F.col(io.quoted(column)).cast("string"), fields, text)
-    found = frame.select(*others, F.col(io.quoted(RECORD)), record.alias(_TEXT + " parsed"))
-    parsed = F.col(io.quoted(_TEXT + " parsed"))
-    broken = parsed.isNull() | parsed.getField(_BROKEN).isNotNull()
+    return F.from_json(F.col(io.quoted(column)).cast("string"), fields, text)
+
+
+def _avro(column: str, schema: str) -> Column:
+    """The struct of an Avro record; all of it is null in one that does not fit."""
+    permissive = F.create_map(F.lit("mode"), F.lit("PERMISSIVE"))
+    return F.call_function("from_avro", F.col(io.quoted(column)), F.lit(schema), permissive)
+
+
+def _parsed(frame: DataFrame, column: str, record: Column) -> DataFrame:
+    """The other columns of a frame and the fields of the records in one of them."""
+    found = frame.select(*_others(frame, column, RECORD), F.col(io.quoted(RECORD)), record.alias(_PARSED))
+    kind = found.schema[_PARSED].dataType
+    assert isinstance(kind, StructType)
+    taken = {name.casefold() for name in frame.columns if name not in (column, RECORD)}
+    for field in kind.names:
+        if field.casefold() in taken:
+            raise invalid("source.payload.schema", "fields unlike the other columns of the source", field, "Rename it.")
+    parsed, names = F.col(io.quoted(_PARSED)), [name for name in kind.names if name != _BROKEN]
+    values = [parsed.getField(name) for name in names]
+    if _BROKEN in kind.names:
+        broken = parsed.getField(_BROKEN).isNotNull()
+    else:
+        broken = reduce(and_, (value.isNull() for value in values))
     return found.select(
-        *_others(found, RECORD, _TEXT + " parsed"),
-        *(parsed.getField(name).alias(name) for name in schema.names),
-        F.col(io.quoted(RECORD)).withField("broken", broken).alias(RECORD),
+        *_others(found, RECORD, _PARSED),
+        *(value.alias(name) for value, name in zip(values, names, strict=True)),
+        F.col(io.quoted(RECORD)).withField("broken", parsed.isNull() | broken).alias(RECORD),
     )
 
 

@@ -28,6 +28,7 @@ _WANTED = {
     ],
     "connector": [
         ("org.apache.spark", "spark-sql-kafka-0-10_2.13", CONNECTOR, "master", "false"),
+        ("org.apache.spark", "spark-avro_2.13", CONNECTOR, "master", "false"),
         ("org.apache.spark", "spark-token-provider-kafka-0-10_2.13", CONNECTOR, "master", "false"),
         ("org.apache.kafka", "kafka-clients", KAFKA, "master", "false"),
         ("org.apache.commons", "commons-pool2", "2.12.1", "master", "false"),
@@ -48,7 +49,7 @@ def jars() -> Path:
         NotToBeHadError: They are not in the cache and could not be fetched.
     """
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "spark-rdp-tests"
-    folder = cache / f"kafka-{KAFKA}-{CONNECTOR}"
+    folder = cache / f"kafka-{KAFKA}-spark-{CONNECTOR}"
     if not folder.is_dir():
         cache.mkdir(parents=True, exist_ok=True)
         staging = Path(tempfile.mkdtemp(dir=cache))
