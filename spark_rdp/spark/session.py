@@ -80,7 +80,8 @@ def build(
     if master is not None:
         builder = builder.master(master)
     for name, value in {**SETTINGS, **(conf or {})}.items():
-        if not remote or name.startswith("spark.sql."):  # the others are those of a server that runs already
+        of_session = name.startswith("spark.sql.") and not name.startswith("spark.sql.ui.")
+        if of_session or not remote:  # the others are those of a server that runs already
             builder = builder.config(name, value)
     if remote:
         try:

@@ -16,7 +16,7 @@ from spark_rdp.spark.cells import cell_of
 from spark_rdp.spark.local_noise import values_of
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column
+    from pyspark.sql import Column, Row
     from pyspark.sql.streaming.query import StreamingQuery
 
 #: The names of the observations: what came in, and what went out.
@@ -107,6 +107,16 @@ def _counted(
     return wrong, ~known | (F.size(value) < item.length) | F.exists(value, absent)
 
 
+def _told(counts: Row) -> dict[str, int]:
+    """The counts by their names; Spark Connect tells names and values one beside the other."""
+    told: dict[str, Any] = counts.asDict()
+    return (
+        told
+        if "schema" not in told
+        else {field["name"]: value for field, value in zip(told["schema"]["fields"], told["values"], strict=True)}
+    )
+
+
 def new_batches(query: StreamingQuery, last: int) -> list[Batch]:
     """The batches with events that have ended since the one numbered ``last``."""
     latest = query.lastProgress
@@ -115,7 +125,7 @@ def new_batches(query: StreamingQuery, last: int) -> list[Batch]:
     found = []
     for progress in query.recentProgress:
         seen = progress.observedMetrics
-        counts = seen[CAME].asDict() if CAME in seen else {_ROWS: 0}
+        counts = _told(seen[CAME]) if CAME in seen else {_ROWS: 0}
         rows, seconds = counts[_ROWS], progress.durationMs.get("triggerExecution", 0) / 1000
         if progress.batchId <= last or not rows:
             continue
@@ -124,7 +134,7 @@ def new_batches(query: StreamingQuery, last: int) -> list[Batch]:
             Batch(
                 batch=progress.batchId,
                 rows_in=rows,
-                published=seen[WENT]["published"] if WENT in seen else rows - malformed,
+                published=_told(seen[WENT])["published"] if WENT in seen else rows - malformed,
                 clamped=sum(number for name, number in counts.items() if name.startswith(_CLAMPED)),
                 missing=sum(number for name, number in counts.items() if name.startswith(_MISSING)),
                 malformed=malformed,

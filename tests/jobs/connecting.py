@@ -44,7 +44,7 @@ def make_rows(folder: Path) -> Path:
 
 
 def everything(spark: SparkSession, file: Path, folder: Path) -> dict[str, list[dict[str, Any]]]:
-    """Collect, estimate, release, degrees, ranges, naive Bayes and SQL; the rows of each, sorted."""
+    """Collect, estimate, release, degrees, ranges, naive Bayes, SQL and a stream; the rows of each, sorted."""
     folder.mkdir()
     source = {"format": "parquet", "path": str(file), "derive": DERIVED}
     numbers = [{"column": name, "lower": 0, "upper": 100, "epsilon": 1} for name in ("share", "number")]
@@ -84,6 +84,7 @@ def everything(spark: SparkSession, file: Path, folder: Path) -> dict[str, list[
         "estimates": sorted_rows(estimates.df),
         "released": sorted_rows(released.df),
         **from_frames(spark, rows),
+        **streamed(spark, file, folder),
         "refused": [{"expression": text, "said": refusal(spark, file, text)} for text in REFUSED],
     }
 
@@ -120,6 +121,30 @@ def from_frames(spark: SparkSession, rows: DataFrame) -> dict[str, list[dict[str
         "sql": noisy,
         "predictions": sorted_rows(bayes.fit(people).transform(people).drop("rawPrediction", "probability")),
     }
+
+
+def streamed(spark: SparkSession, file: Path, folder: Path) -> dict[str, list[dict[str, Any]]]:
+    """A stream of the file; rows without a number lack a part of their key, and are set aside."""
+    place = folder.parent / "secret"
+    place.write_text(SECRET.hex())
+    place.chmod(0o600)
+    schema = "id BIGINT, text STRING, kind STRING, size DOUBLE"
+    query = rdp.StreamQuery(
+        name="streamed",
+        source={"format": "parquet", "path": f"{file.parent}/rows*.parquet", "schema": schema, "derive": DERIVED},
+        row_key=["id", "number"],
+        keep=["id"],
+        columns=[{"column": "share", "lower": 0, "upper": 100, "epsilon": 1}],
+        secret=f"file:{place}",
+        checkpoint=str(folder / "checkpoint"),
+        quarantine=str(folder / "quarantine"),
+        output={"path": str(folder / "streamed")},
+    )
+    running = rdp.stream(query, once=True, spark=spark)
+    assert running.wait(timeout=120)
+    counts = [{"came": each.rows_in, "went": each.published, "lack": each.malformed} for each in running.batches()]
+    aside = spark.read.parquet(f"file://{folder}/quarantine").select("file", "reason")
+    return {"streamed": sorted_rows(running.df), "set aside": sorted_rows(aside), "counts": counts}
 
 
 def refusal(spark: SparkSession, file: Path, expression: str) -> str:
