@@ -142,6 +142,8 @@ def values_of(where: str, item: NoisedColumn, column: Column, kind: DataType) ->
     if not isinstance(kind, ArrayType):
         remedy = "Leave length out, or derive an array."
         raise invalid(f"{where}.column", f"a column of arrays, not of {kind.simpleString()}", item.column, remedy)
+    # One more than is declared tells that it is too long; the rest of a very long one need not go to Python.
+    column = F.slice(column, 1, item.length + 1)
     if isinstance(kind.elementType, NumericType):
         return column.cast("array<double>")
     return F.transform(column, lambda one: _as_double(f"{where}.column", item.column, one, kind.elementType))

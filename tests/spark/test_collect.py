@@ -391,3 +391,18 @@ def test_a_collection_and_its_folder(rows: DataFrame, tmp_path: Path, monkeypatc
     with pytest.raises(InvalidInput, match="COLLECT_TEST_SECRET is not set"):
         collect(rows, asked, run="2")
     assert [file.name for file in (tmp_path / "out").iterdir()] == ["run=1"]
+
+
+def test_rows_that_are_far_too_wide_are_cut_before_python(spark: SparkSession) -> None:
+    """A thousand arrays of a hundred thousand elements, of which two are asked for (K16 160)."""
+    column = {"column": "v", "lower": 0, "upper": 9, "epsilon": 30, "length": 2, "mechanism": "duchi"}
+    asked = query(row_key=["device"], keep=["device"], columns=[column])
+    device = F.col("id").alias("device")
+    wide, narrow = (
+        spark.range(1000).select(device, F.transform(F.sequence(F.lit(0), F.lit(last)), lambda n: n % 10).alias("v"))
+        for last in (99_999, 1)
+    )
+    frame = collect(wide, asked, secret=SECRET).df
+    sent = frame._jdf.queryExecution().optimizedPlan().toString()
+    assert "slice(" in sent
+    assert frame.collect() == collect(narrow, asked, secret=SECRET).df.collect()
