@@ -168,16 +168,21 @@ def test_the_hierarchy_is_chosen_where_it_is_better():
 @pytest.mark.parametrize("epsilon", [0.1, 1.0, 20.0])
 @pytest.mark.parametrize("strategy", ["identity", "hierarchy", "wavelet"])
 def test_intervals_cover(strategy, epsilon):
-    """A range is in its interval 95 % of the time: below 911 of 1,000 with probability 1e-7; there are 27 ranges."""
+    """A range is in its interval 95 % of the time: below 3,728 of 4,000 with probability 1e-7; there are 27 ranges.
+
+    A fifth narrower it would not be: it then covers at most 92.9 % (40,000 releases looked at), so that 3,800 of 4,000
+    come with probability 1e-7.
+    """
     boxes = [{"age": [20, 20]}, {"age": [17, 90]}, {"age": [30, 55]}]
     plan = plan_ranges(query(strategy=strategy, workload=boxes, privacy={"unit": "row", "epsilon": epsilon}))
     vector, keys = RangesVector(plan), pa.table({"age": np.arange(17, 91)})
     quiet = vector.published(np.zeros(plan.facts["answers"], dtype=np.int64), keys)
-    noise = noise_of(plan.noise.build(), 1000 * plan.facts["answers"]).reshape(1000, -1)
+    noise = noise_of(plan.noise.build(), 4000 * plan.facts["answers"]).reshape(4000, -1)
     errors = vector.product.parts[0].estimate(noise)
-    sums = np.stack([errors[:, low : high + 1].sum(axis=1) for ((low, high),) in plan.facts["boxes"]])
-    covered = (np.abs(sums) <= quiet.column("count_high").to_numpy()[:, None]).sum(axis=1)
-    assert covered.min() >= 911, covered
-    shortest = np.quantile(np.abs(sums), 0.95, axis=1)
+    sums = np.abs([errors[:, low : high + 1].sum(axis=1) for ((low, high),) in plan.facts["boxes"]])
+    high = quiet.column("count_high").to_numpy()[:, None]
+    covered = (sums <= high).sum(axis=1)
+    assert covered.min() >= 3728, covered
     if epsilon <= 1:
-        assert np.all(quiet.column("count_high").to_numpy() < 1.25 * shortest), "and it is not much too wide"
+        narrower = (sums <= 0.8 * high).sum(axis=1)
+        assert narrower.max() < 3800, "and it is not much too wide"
