@@ -127,15 +127,15 @@ def total_error_of_all_ranges(error: np.ndarray) -> float:
 
 
 @pytest.mark.parametrize(
-    ("domain", "strategy", "runs", "certainty"),
+    ("domain", "strategy", "runs"),
     [
-        ({"age": {"range": [17, 90]}, "hours": {"range": [1, 99]}}, "auto", 400, 0.03),
-        ({"age": {"range": [17, 90]}, "hours": {"range": [1, 99]}}, "identity", 400, 0.03),
-        ({"bytes": {"range": [0, 2**16 - 1]}}, "hierarchy", 60, 0.07),
-        ({"bytes": {"range": [0, 2**16 - 1]}}, "wavelet", 60, 0.05),
+        ({"age": {"range": [17, 90]}, "hours": {"range": [1, 99]}}, "auto", 400),
+        ({"age": {"range": [17, 90]}, "hours": {"range": [1, 99]}}, "identity", 1600),
+        ({"bytes": {"range": [0, 2**16 - 1]}}, "hierarchy", 600),
+        ({"bytes": {"range": [0, 2**16 - 1]}}, "wavelet", 600),
     ],
 )
-def test_the_total_error_is_as_predicted(domain, strategy, runs, certainty):
+def test_the_total_error_is_as_predicted(domain, strategy, runs):
     """The mean total squared error of all ranges over some releases is within 5 standard errors of the prediction.
 
     False alarms: about 1e-6. The errors of long ranges hang together, so that it takes thousands of releases to see
@@ -149,7 +149,7 @@ def test_the_total_error_is_as_predicted(domain, strategy, runs, certainty):
         found.append(total_error_of_all_ranges(errors) / plan.facts["expected_total_squared_error"])
     spread = np.std(found) / np.sqrt(runs)
     assert abs(np.mean(found) - 1) < 5 * spread, (np.mean(found), spread)
-    assert spread < certainty
+    assert spread < 0.03, "mostly it is 0.01"
 
 
 def test_the_hierarchy_is_chosen_where_it_is_better():
