@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,8 +18,9 @@ from spark_rdp.mechanisms.local import Local
 from spark_rdp.planning.local import LocalProblem, candidates
 from spark_rdp.planning.local_metrics import AVERAGE, LocalMetric
 from spark_rdp.randomness import SECRET_BYTES, load_secret, new_secret, stream_key
+from spark_rdp.spark.batches import Batch, by_long_batches, keep_memory
 from spark_rdp.spark.failures import worded
-from spark_rdp.spark.row_noise import keep_memory, keyed_noise
+from spark_rdp.spark.row_noise import keyed_noise
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -68,16 +69,15 @@ def register_functions(spark: SparkSession, *, secret: bytes | str | None = None
 
 
 def _function(name: str, key: bytes) -> Any:
-    def noise(batches: Iterator[tuple[pa.Array, ...]]) -> Iterator[pa.Array]:
+    def noise(batches: Iterator[Batch]) -> Iterator[pa.Array]:
         keep_memory()
-        for batch in batches:
-            yield noised_batch(name, key, batch)
+        return by_long_batches(partial(noised_batch, name, key), batches)
 
     function: Any = arrow_udf(noise, DoubleType())  # type: ignore[call-overload]
     return function.asNondeterministic()
 
 
-def noised_batch(name: str, key: bytes, batch: tuple[pa.Array, ...]) -> pa.Array:
+def noised_batch(name: str, key: bytes, batch: Batch) -> pa.Array:
     """The noised values of one batch.
 
     Args:

@@ -36,15 +36,13 @@ from spark_rdp.digests import RowDigests
 from spark_rdp.errors import invalid
 from spark_rdp.queries import AnyColumn, CellColumn, CollectQuery, NoisedColumn
 from spark_rdp.spark import io
+from spark_rdp.spark.batches import Batch, by_long_batches, keep_memory
 from spark_rdp.spark.cell_noise import CellNoise
 from spark_rdp.spark.cells import cell_of
-from spark_rdp.spark.row_noise import ColumnNoise, RowNoise, keep_memory
+from spark_rdp.spark.row_noise import ColumnNoise, RowNoise
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
-
-#: What the noise function is given, batch by batch: the columns of the row key, then the values.
-Batches = Iterator[tuple[pa.Array, ...]]
 
 
 @dataclass(frozen=True)
@@ -114,12 +112,15 @@ def noise_function(noise: RowNoise) -> Callable[..., Column]:
     names = [f"v{place}" for place in range(len(noise.columns))]
     several = len(names) > 1
 
-    def noised_batches(batches: Batches) -> Iterator[pa.Array]:
+    def noised_batches(batches: Iterator[Batch]) -> Iterator[pa.Array]:
         keep_memory()
         digests = RowDigests(noise.key)
-        for batch in batches:
+
+        def published(batch: Batch) -> pa.Array:
             columns = noise.noised(digests, batch)
-            yield pa.StructArray.from_arrays(columns, names=names) if several else columns[0]
+            return pa.StructArray.from_arrays(columns, names=names) if several else columns[0]
+
+        return by_long_batches(published, batches)
 
     kinds = [_published_kind(column) for column in noise.columns]
     fields = [StructField(name, kind, nullable=False) for name, kind in zip(names, kinds, strict=True)]

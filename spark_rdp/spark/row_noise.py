@@ -192,16 +192,6 @@ def _draw(query: CollectQuery, share: Share, secret: bytes) -> Draw:
     return Draw(stream_key(secret, query.name, "reported", *share.columns, *map(str, numbers)), *numbers)
 
 
-def keep_memory() -> None:
-    """Let the C library keep freed blocks of up to 16 MB, for the next batch of a task.
-
-    Else it may hand those above 128 KiB back at once, and the arrays of every batch are made of new pages: a third of
-    the time of noise. glibc keeps what is no larger than the largest block that was ever freed (mallopt(3),
-    M_MMAP_THRESHOLD); elsewhere this does nothing.
-    """
-    np.empty(2**24, dtype=np.uint8)
-
-
 def keyed_noise(mechanism: Local, key: bytes, values: np.ndarray, digests: np.ndarray) -> np.ndarray:
     """Values with noise that is a function of the key, the digest of the row and the clamped value.
 

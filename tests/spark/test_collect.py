@@ -77,6 +77,16 @@ def test_every_row_has_one_noise_whatever_spark_does(spark: SparkSession, rows: 
         spark.conf.unset("spark.sql.execution.arrow.maxRecordsPerBatch")
 
 
+def test_the_batches_of_a_parquet_reader_get_the_noise_of_any_other(spark: SparkSession, tmp_path: Path) -> None:
+    """They come 4096 rows long, several are noised together, and Spark puts the values back to the rows."""
+    made = spark.range(0, 40_000, 1, 1).withColumnRenamed("id", "device")
+    made = made.select("device", F.format_string("event-%d", "device").alias("event"), F.lit(42.0).alias("battery"))
+    made.write.parquet(str(tmp_path / "rows"))
+    read = by_device(collect(spark.read.parquet(str(tmp_path / "rows")), query(keep=["device"]), secret=SECRET).df)
+    assert len(set(read.values())) > 39_000
+    assert read == by_device(collect(made.repartition(3), query(keep=["device"]), secret=SECRET).df)
+
+
 def test_spark_is_told_that_the_noise_is_not_deterministic(rows: DataFrame) -> None:
     columns = [
         {"column": name, "lower": 0, "upper": 101, "epsilon": 1, "mechanism": "podium"} for name in ("battery", "x")
