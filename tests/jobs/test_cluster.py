@@ -7,13 +7,15 @@ from __future__ import annotations
 
 import subprocess
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+import yaml
 from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
 
 from jobs import servers
 from spark_rdp.ledger import Ledger
@@ -58,6 +60,21 @@ measures:
 ledger: {{url: "sqlite:///FOLDER/budget.db", dataset: rows}}
 {SOURCE}
 """
+#: What a stream and a collection with the same noise have in common.
+COMMON = ("name", "row_key", "columns", "keep")
+#: Two micro-batches, each of half the files.
+STREAM = f"""
+kind: stream
+name: noisy
+row_key: [number]
+columns:
+  - {{column: value, lower: 0, upper: 49, epsilon: 1, mechanism: podium}}
+keep: [number, kind]
+secret: env:SUBMITTED_SECRET
+checkpoint: FOLDER/checkpoint
+quarantine: FOLDER/quarantine
+{SOURCE.replace("header: true", f"header: true, maxFilesPerTrigger: {FILES // 2}")}
+"""
 
 
 @pytest.fixture(scope="module")
@@ -76,7 +93,7 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def submitting(cluster: servers.Cluster, folder: Path, verb: str, query: str) -> subprocess.Popen[bytes]:
+def submitting(cluster: servers.Cluster, folder: Path, verb: str, query: str, *options: str) -> subprocess.Popen[bytes]:
     (folder / "query.yaml").write_text(query.replace("FOLDER", str(folder)))
     python = servers.bare_python(folder)
     settings = {
@@ -89,18 +106,23 @@ def submitting(cluster: servers.Cluster, folder: Path, verb: str, query: str) ->
     }
     command = [servers.HOME / "bin" / "spark-submit", "--master", cluster.url, "--driver-memory", servers.MEMORY]
     command += [part for name, value in settings.items() for part in ("--conf", f"{name}={value}")]
-    command += ["--py-files", servers.package(folder), servers.ROOT / "jobs" / f"{verb}.py", "query.yaml"]
+    command += ["--py-files", servers.package(folder), servers.ROOT / "jobs" / f"{verb}.py", "query.yaml", *options]
     environment = servers.environment(folder, PYSPARK_PYTHON=str(python), SUBMITTED_SECRET=SECRET)
     with (folder / "submitted.log").open("ab") as log:
         return subprocess.Popen(command, cwd=folder, env=environment, stdout=log, stderr=log)
 
 
 def submitted(
-    cluster: servers.Cluster, folder: Path, verb: str, query: str, to_lose: Callable[[], Path | None] | None = None
+    cluster: servers.Cluster,
+    folder: Path,
+    verb: str,
+    query: str,
+    to_lose: Callable[[], Path | None] | None = None,
+    options: Sequence[str] = (),
 ) -> str:
     """Submit a job, lose the worker that ``to_lose`` names as soon as it names one; what the job and Spark said."""
     cluster.start_workers(2)
-    process = submitting(cluster, folder, verb, query)
+    process = submitting(cluster, folder, verb, query, *options)
     log = folder / "submitted.log"
     try:
         lost = None
@@ -147,6 +169,27 @@ def test_rows_collected_while_a_worker_is_lost_are_those_of_local_mode(
     assert collected.to_pylist() == local.df.toArrow().sort_by("number").to_pylist()
     assert (folder / "page.html").is_file()
     assert not list(folder.glob(".out*")), "nothing is left of the attempt"
+
+
+def test_a_stream_loses_a_worker_and_publishes_every_event_once(
+    cluster: servers.Cluster, folder: Path, spark: SparkSession
+) -> None:
+    def to_lose() -> Path | None:
+        """Once some tasks of a batch have written their files and most have not."""
+        return alive(cluster)[0] if len(list((folder / "out").glob("part-*"))) >= 2 else None
+
+    submitted(cluster, folder, "stream", STREAM, to_lose, ["--once"])
+    assert len(list((folder / "checkpoint" / "published" / "commits").glob("[0-9]*"))) == 2
+    given = yaml.safe_load((folder / "query.yaml").read_text())
+    columns = CollectQuery.of({**{name: given[name] for name in COMMON}, "kind": "collect"})
+    rows = spark.read.csv(str(folder / "rows"), header=True, schema=given["source"]["schema"])
+    expected = collect(
+        rows.withColumn("value", F.expr("CAST(number % 50 AS BIGINT)")), columns, secret=bytes.fromhex(SECRET)
+    )
+    published = spark.read.parquet(str(folder / "out")).toArrow().sort_by("number")  # what Spark's log says is there
+    assert published["number"].to_pylist() == list(range(ROWS))
+    assert published.to_pylist() == expected.df.toArrow().sort_by("number").to_pylist()
+    assert spark.read.parquet(str(folder / "quarantine")).count() == 0
 
 
 def test_a_release_loses_shuffled_data_with_a_worker_and_is_right_and_charged_once(
