@@ -25,7 +25,7 @@ from spark_rdp.randomness import load_secret
 from spark_rdp.spark import io, session
 from spark_rdp.spark.collect import CollectJob
 from spark_rdp.spark.failures import MALFORMED, stream_error, worded
-from spark_rdp.spark.payload import POSITION, RECORD, open_stream
+from spark_rdp.spark.payload import BROKEN, PLACE, POSITION, open_stream
 from spark_rdp.spark.stream_metrics import CAME, WENT, Batch, came, new_batches, went
 from spark_rdp.spark.stream_state import Folder, begin_or_continue, fingerprint
 from spark_rdp.stages import reached_stage
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
     from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-BROKEN = "not a record of the declared schema"
+_UNFIT = "not a record of the declared schema"
 _LOOK_SECONDS = 0.25
 
 
@@ -142,7 +142,7 @@ def stream(query: StreamQuery, *, once: bool = False, spark: SparkSession | None
         running = [_start(_sink(published, query), query, "published", once)]
         try:
             if query.malformed == "quarantine":
-                notes = _Events.of(open_stream(spark, query.source), query).notes()
+                notes = _Events.of(open_stream(spark, query.source, with_position=True), query).notes()
                 writer = notes.writeStream.format("parquet").option("path", query.quarantine)
                 running.append(_start(writer, query, "quarantine", once))
         except BaseException:
@@ -173,7 +173,7 @@ def _start(writer: DataStreamWriter, query: StreamQuery, name: str, once: bool) 
 
 @dataclass(frozen=True)
 class _Events:
-    """The events of a source: the columns a query uses, numbered, so that any name can be used, and RECORD."""
+    """The columns of a source that a query uses, and those beside them, numbered, so that any name can be used."""
 
     rows: DataFrame
     query: StreamQuery
@@ -182,7 +182,7 @@ class _Events:
 
     @classmethod
     def of(cls, frame: DataFrame, query: StreamQuery) -> _Events:
-        wanted = {**query.used_columns, RECORD: RECORD}
+        wanted = {**query.used_columns, **{name: name for name in (BROKEN, POSITION) if name in frame.columns}}
         found = io.columns_of(frame, wanted)
         numbers = {name: f"_{place}" for place, name in enumerate(wanted)}
         kinds = {name: item.dataType for name, item in zip(wanted, found.schema, strict=True)}
@@ -191,7 +191,7 @@ class _Events:
     @property
     def reason(self) -> Column:
         """Why an event is malformed; null if it is not."""
-        reason = F.when(self.columns[RECORD].getField("broken"), F.lit(BROKEN))
+        reason = F.when(self.columns[BROKEN], F.lit(_UNFIT))
         for name in self.query.noise_key:
             reason = reason.when(self.columns[name].isNull(), F.lit(f"{name} of its key is missing"))
         return reason
@@ -199,7 +199,7 @@ class _Events:
     @property
     def malformed(self) -> Column:
         """Whether there is a reason."""
-        malformed = self.columns[RECORD].getField("broken")
+        malformed = self.columns[BROKEN]
         for name in self.query.noise_key:
             malformed = malformed | self.columns[name].isNull()
         return malformed
@@ -210,11 +210,12 @@ class _Events:
         whole = ~self.malformed
         if self.query.malformed == "fail":
             whole = F.when(whole, F.lit(True)).otherwise(F.raise_error(F.lit(MALFORMED)).cast("boolean"))
-        names = [name for name in self.columns if name != RECORD]
+        names = [name for name in self.columns if name not in (BROKEN, POSITION)]
         return counted.where(whole).select(*(self.columns[name] for name in names)).toDF(*names)
 
     def notes(self) -> DataFrame:
         """Where the malformed events are, and why they are; nothing of what they hold."""
-        record = self.columns[RECORD]
-        places: list[Any] = [record.getField(name).alias(name) for name in POSITION]
-        return self.rows.where(self.malformed).select(*places, self.reason.alias("reason"))
+        places: list[Any] = [self.columns[POSITION].getField(name).alias(name) for name in PLACE]
+        # Spark would parse a record once for every use of it below; what is observed, it keeps.
+        rows = self.rows.observe("malformed", F.count_if(self.malformed).alias("rows"))
+        return rows.where(self.malformed).select(*places, self.reason.alias("reason"))
