@@ -42,6 +42,7 @@ ROOMS = [
     "kinds",
     "ledger",
     "folders",
+    "stores",
     "publishing",
     "estimation",
     "reporting",

@@ -5,16 +5,14 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from functools import cached_property
-from pathlib import Path
 from typing import Any
-
-import pyarrow as pa
-import pyarrow.parquet as pq
 
 from spark_rdp.collection import CollectPlan, ColumnPlan
 from spark_rdp.errors import InvalidInput
-from spark_rdp.folders import DATA_FILES, MANIFEST, Manifest, local_folder
+from spark_rdp.folders import DATA_FILES, MANIFEST, Manifest
+from spark_rdp.stores import Folder
 from spark_rdp.unit_budget import UnitBudget
 
 _RUN = "run="
@@ -31,7 +29,7 @@ class Collected:
         manifests: The manifest of each folder.
     """
 
-    folders: tuple[Path, ...]
+    folders: tuple[Folder, ...]
     manifests: tuple[Manifest, ...]
 
     @property
@@ -96,17 +94,18 @@ def find_collections(places: Iterable[str]) -> Collected:
     Raises:
         InvalidInput: There is none, their plans differ, or their files are not those that were published.
     """
-    folders: list[Path] = []
+    folders: list[Folder] = []
     for place in places:
-        folder = local_folder(place)
-        runs = sorted(path.parent for path in folder.glob(f"{_RUN}*/{MANIFEST}"))
-        found = [folder] if (folder / MANIFEST).is_file() else runs
+        folder = Folder("collection", place)
+        names = folder.names()
+        runs = [folder.child(name) for name in names if name.startswith(_RUN)]
+        found = [folder] if MANIFEST in names else [run for run in runs if MANIFEST in run.names()]
         if not found:
             raise InvalidInput(
                 f"collection must be the folder of a published collection, or one with its runs; got {place!r}. There "
                 f"is no {MANIFEST} in it."
             )
-        folders += [path for path in found if path not in folders]
+        folders += [each for each in found if each not in folders]
     manifests = tuple(_manifest(folder) for folder in folders)
     for folder, manifest in zip(folders, manifests, strict=True):
         if _essence(manifest) != _essence(manifests[0]):
@@ -119,20 +118,18 @@ def find_collections(places: Iterable[str]) -> Collected:
     return Collected(tuple(folders), manifests)
 
 
-def _manifest(folder: Path) -> Manifest:
+def _manifest(folder: Folder) -> Manifest:
     try:
-        manifest: Manifest = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
+        manifest: Manifest = json.loads(folder.read(MANIFEST) or b"")
         stream = manifest["kind"] == "stream" and manifest["query"]["output"]["format"].lower() == "parquet"
         if stream or manifest["kind"] == "collect":
             _essence(manifest)
             CollectPlan.of_content(manifest["plan"])
             UnitBudget.of_manifest(manifest)
             return manifest
-    except OSError as failure:
-        raise InvalidInput(f"collection: {folder / MANIFEST} cannot be read ({failure.strerror}).") from None
     except (ValueError, KeyError, TypeError):
         pass
-    raise InvalidInput(f"collection must be one that this version published; {folder / MANIFEST} is of something else.")
+    raise InvalidInput(f"collection must be one that this version published; {folder}/{MANIFEST} is of something else.")
 
 
 def _essence(manifest: Manifest) -> Sequence[Any]:
@@ -145,10 +142,6 @@ def _essence(manifest: Manifest) -> Sequence[Any]:
     return [plans, manifest["columns"], manifest["unit"], manifest["policies"], manifest["source_types"]]
 
 
-def _check_rows(folder: Path, manifest: Manifest) -> None:
-    try:
-        rows = sum(pq.read_metadata(file).num_rows for file in folder.glob(DATA_FILES))
-    except (OSError, pa.ArrowException):
-        rows = -1
-    if rows != manifest["rows"]:
+def _check_rows(folder: Folder, manifest: Manifest) -> None:
+    if folder.rows([name for name in folder.names() if fnmatchcase(name, DATA_FILES)]) != manifest["rows"]:
         raise InvalidInput(f"The files in {folder} are not those that were published. Restore the folder from a copy.")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -28,6 +27,7 @@ from spark_rdp.spark.counting import TIME, by_window, count_reports, counts_of
 from spark_rdp.spark.failures import worded
 from spark_rdp.spark.job import Job
 from spark_rdp.spark.keys import GROUP, Declared, KeyColumn, keys_of
+from spark_rdp.stores import Folder
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -263,8 +263,8 @@ def read_collected(spark: SparkSession, collected: Collected) -> DataFrame:
         if grows:
             frames.append(_published_so_far(spark, folder, collected.schema))
             continue
-        escaped = re.sub(r"([{}\[\]*?\\])", r"\\\1", str(folder))
-        frame = spark.read.option("pathGlobFilter", DATA_FILES).schema(collected.schema).parquet(f"file://{escaped}")
+        reader = spark.read.option("pathGlobFilter", DATA_FILES).schema(collected.schema)
+        frame = reader.parquet(folder.for_spark_escaped)
         if collected.by_run and RUN not in (name.casefold() for name in frame.columns):
             frame = frame.withColumn(RUN, F.lit(folder.name.partition("=")[2]))
         frames.append(frame)
@@ -274,8 +274,8 @@ def read_collected(spark: SparkSession, collected: Collected) -> DataFrame:
     return whole
 
 
-def _published_so_far(spark: SparkSession, folder: Path, schema: str) -> DataFrame:
+def _published_so_far(spark: SparkSession, folder: Folder, schema: str) -> DataFrame:
     """What a stream has published: the files in the log of Spark's sink; others are of batches that did not end."""
-    if not (folder / SINK_LOG).is_dir():
+    if not folder.holds(SINK_LOG):
         return spark.createDataFrame([], schema)
-    return spark.read.schema(schema).parquet(f"file://{folder}")
+    return spark.read.schema(schema).parquet(folder.for_spark)

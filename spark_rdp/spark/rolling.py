@@ -30,7 +30,8 @@ from spark_rdp.spark.failures import stream_error, worded
 from spark_rdp.spark.job import versions
 from spark_rdp.spark.rolling_state import State
 from spark_rdp.spark.stream import wait_for
-from spark_rdp.spark.stream_state import Folder
+from spark_rdp.spark.stream_state import forget_unfinished
+from spark_rdp.stores import Folder
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -82,7 +83,7 @@ class Watch:
         self._failure: Exception | None = None
         self._changed: list[Changed] = []
         with worded():
-            source = spark.readStream.schema(collected.schema).parquet(f"file://{collected.folders[0]}")
+            source = spark.readStream.schema(collected.schema).parquet(collected.folders[0].for_spark)
             frame, keys = grouped(source, query, collected)
             check_size(keys.count, self._found)
             self._groups = Groups.of(keys, spark)
@@ -92,7 +93,7 @@ class Watch:
             writer = counted.writeStream.outputMode("update").queryName(query.name).foreachBatch(self._batch)
             writer = writer.option("checkpointLocation", self._state.spark)
             writer = writer.trigger(availableNow=True) if once else writer.trigger(processingTime=_EVERY)
-            Folder("checkpoint", self._state.spark).forget_unfinished()
+            forget_unfinished(Folder("checkpoint", self._state.spark))
             few = min(int(spark.conf.get(_PARTITIONS) or _MOST_PARTITIONS), _MOST_PARTITIONS)
             with session.settings(spark, {_PARTITIONS: str(few)}):
                 self._running = writer.start()
@@ -215,10 +216,10 @@ def _check(query: EstimateQuery, collected: Collected, found: Sequence[Estimator
     if "{run}" in query.output.path:
         raise invalid("output.path", "without {run}", query.output.path, "Rolling estimates go on; they have no runs.")
     folders = {"output.path": query.output.path, "checkpoint": str(query.checkpoint), "collection": query.collection[0]}
-    named = {key: local_folder(path) for key, path in folders.items()}
+    named = {key: Folder(key, path) for key, path in folders.items()}
     for key, path in named.items():
         for other, its in named.items():
-            if key != other and (path == its or its in path.parents):
+            if key != other and f"{path}/".startswith(f"{its}/"):
                 raise invalid(key, f"a folder outside of {other}", str(path), "Each keeps files of its own.")
     for item in found:
         beyond = [part for part in item.asked.parts if part not in ("mean", "total", "variance")]

@@ -27,8 +27,9 @@ from spark_rdp.spark.collect import CollectJob
 from spark_rdp.spark.failures import MALFORMED, stream_error, worded
 from spark_rdp.spark.payload import BROKEN, PLACE, POSITION, open_stream
 from spark_rdp.spark.stream_metrics import CAME, WENT, Batch, came, new_batches, went
-from spark_rdp.spark.stream_state import Folder, begin_or_continue, fingerprint
+from spark_rdp.spark.stream_state import begin_or_continue, fingerprint, forget_unfinished
 from spark_rdp.stages import reached_stage
+from spark_rdp.stores import Folder
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -69,7 +70,7 @@ class Stream:
             raise InvalidInput(f"df can be read from files only. {remedy}")
         with worded():
             reader = self._spark.read.format(self.query.output.format).schema(self.manifest["columns"])
-            return reader.load(self.query.output.path)
+            return reader.load(Folder("output.path", str(self.query.output.path)).for_spark)
 
     def batches(self) -> list[Batch]:
         """The counts of the batches that have ended since the last call, for the operator; not for release."""
@@ -143,7 +144,9 @@ def stream(query: StreamQuery, *, once: bool = False, spark: SparkSession | None
         try:
             if query.malformed == "quarantine":
                 notes = _Events.of(open_stream(spark, query.source, with_position=True), query).notes()
-                writer = notes.writeStream.format("parquet").option("path", query.quarantine)
+                writer = notes.writeStream.format("parquet").option(
+                    "path", Folder("quarantine", str(query.quarantine)).for_spark
+                )
                 running.append(_start(writer, query, "quarantine", once))
         except BaseException:
             running[0].stop()
@@ -156,14 +159,16 @@ def _sink(frame: DataFrame, query: StreamQuery) -> DataStreamWriter:
     if output.format.lower() == "kafka":
         frame = frame.select(F.to_json(F.struct("*")).alias("value"))
     writer = frame.writeStream.format(output.format).options(**output.options)
-    return writer if output.path is None else writer.option("path", output.path)
+    if output.path is None:
+        return writer
+    return writer.option("path", Folder("output.path", output.path).for_spark if output.in_files else output.path)
 
 
 def _start(writer: DataStreamWriter, query: StreamQuery, name: str, once: bool) -> StreamingQuery:
     writer = writer.outputMode("append").queryName(query.name if name == "published" else f"{query.name} {name}")
-    checkpoint = f"{query.checkpoint.rstrip('/')}/{name}"
-    Folder("checkpoint", checkpoint).forget_unfinished()
-    writer = writer.option("checkpointLocation", checkpoint)
+    checkpoint = Folder("checkpoint", query.checkpoint).child(name)
+    forget_unfinished(checkpoint)
+    writer = writer.option("checkpointLocation", checkpoint.for_spark)
     if once:
         writer = writer.trigger(availableNow=True)
     elif query.trigger.every is not None:

@@ -11,15 +11,12 @@ tells that a secret is another one, and, since the secret has 256 random bits, n
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
-from functools import cached_property
-
-from pyarrow import fs
 
 from spark_rdp.errors import InvalidInput, invalid
 from spark_rdp.folders import MANIFEST, Manifest, manifest_text
 from spark_rdp.queries.stream import StreamQuery
 from spark_rdp.randomness import stream_key
+from spark_rdp.stores import Folder
 
 _ANEW = "or begin a new stream: another name, output and checkpoint."
 
@@ -29,75 +26,16 @@ def fingerprint(secret: bytes, name: str) -> str:
     return stream_key(secret, name, "fingerprint of the secret").hex()[:32]
 
 
-@dataclass(frozen=True)
-class Folder:
-    """A folder of a local file system or of a store, as Spark names it.
+def forget_unfinished(checkpoint: Folder) -> None:
+    """Delete what Spark was writing in this checkpoint of its own when it was killed before its first batch.
 
-    Args:
-        key: The key of the query that names it.
-        path: Local, or with a scheme: file, hdfs, s3a, gs.
+    It would refuse the checkpoint for it at every later start. From the first batch on it does not mind.
     """
-
-    key: str
-    path: str
-
-    @cached_property
-    def _found(self) -> tuple[fs.FileSystem, str]:
-        scheme, colon, rest = self.path.partition("://")
-        try:
-            if colon and scheme.lower() != "file":
-                scheme = {"s3a": "s3", "s3n": "s3"}.get(scheme.lower(), scheme)
-                system, path = fs.FileSystem.from_uri(f"{scheme}://{rest}")
-                return system, path
-        except (OSError, ValueError, ImportError) as error:
-            remedy = f"It cannot be opened ({type(error).__name__})."
-            raise invalid(self.key, "a folder that can be reached from here", self.path, remedy) from None
-        plain = "/" + self.path[5:].lstrip("/") if self.path.lower().startswith("file:") else self.path
-        return fs.LocalFileSystem(), plain
-
-    def holds(self, name: str = "") -> bool:
-        """Whether there is anything in the folder, or in a folder in it."""
-        system, path = self._found
-        selector = fs.FileSelector(f"{path}/{name}" if name else path, allow_not_found=True)
-        return any(True for _ in system.get_file_info(selector))
-
-    def forget_unfinished(self) -> None:
-        """Delete what Spark was writing in this checkpoint of its own when it was killed before its first batch.
-
-        It would refuse the checkpoint for it at every later start. From the first batch on it does not mind.
-        """
-        system, path = self._found
-        for part in ("offsets", "commits"):
-            files = system.get_file_info(fs.FileSelector(f"{path}/{part}", allow_not_found=True))
-            if all(file.base_name.startswith(".") for file in files):
-                for file in files:
-                    system.delete_file(file.path)
-
-    def manifest(self) -> Manifest | None:
-        """The manifest in the folder; None if there is none."""
-        system, path = self._found
-        name = f"{path}/{MANIFEST}"
-        if system.get_file_info(name).type == fs.FileType.NotFound:
-            return None
-        try:
-            with system.open_input_stream(name) as stream:
-                manifest: Manifest = json.loads(stream.readall())
-                _ = manifest["query_digest"], manifest["secret_fingerprint"], manifest["plan"]["columns"]
-        except (OSError, ValueError, KeyError, TypeError):
-            raise InvalidInput(f"{self.key}: {self.path}/{MANIFEST} is of no stream. Choose another folder.") from None
-        return manifest
-
-    def write(self, manifest: Manifest) -> None:
-        """Write the manifest, in one step where the file system can."""
-        system, path = self._found
-        try:
-            system.create_dir(path, recursive=True)
-            with system.open_output_stream(f"{path}/.{MANIFEST}.new") as stream:
-                stream.write(manifest_text(manifest).encode())
-            system.move(f"{path}/.{MANIFEST}.new", f"{path}/{MANIFEST}")
-        except OSError as error:
-            reason = error.strerror or type(error).__name__
-            raise InvalidInput(f"{self.key}: {self.path} cannot be written to ({reason}). Choose another.") from None
+    for part in ("offsets", "commits"):
+        names = checkpoint.names(part)
+        if all(name.startswith(".") for name in names):
+            for name in names:
+                checkpoint.delete(f"{part}/{name}")
 
 
 def begin_or_continue(query: StreamQuery, manifest: Manifest) -> Manifest:
@@ -115,10 +53,10 @@ def begin_or_continue(query: StreamQuery, manifest: Manifest) -> Manifest:
     """
     checkpoint = Folder("checkpoint", query.checkpoint)
     output = Folder("output.path", query.output.path) if query.output.in_files and query.output.path else None
-    begun, published = checkpoint.manifest(), None if output is None else output.manifest()
+    begun, published = _manifest(checkpoint), None if output is None else _manifest(output)
     if begun is None:
         _check_new(checkpoint, output, published)
-        checkpoint.write(manifest)
+        checkpoint.write(MANIFEST, manifest_text(manifest))
     else:
         _check_same(begun, manifest)
         if output is not None and published is None and checkpoint.holds("published/commits"):
@@ -132,8 +70,20 @@ def begin_or_continue(query: StreamQuery, manifest: Manifest) -> Manifest:
                 f"one. Name the folder that belongs to the checkpoint, {_ANEW}"
             )
     if output is not None and published is None:
-        output.write(begun or manifest)
+        output.write(MANIFEST, manifest_text(begun or manifest))
     return begun or manifest
+
+
+def _manifest(folder: Folder) -> Manifest | None:
+    found = folder.read(MANIFEST)
+    if found is None:
+        return None
+    try:
+        manifest: Manifest = json.loads(found)
+        _ = manifest["query_digest"], manifest["secret_fingerprint"], manifest["plan"]["columns"]
+    except (ValueError, KeyError, TypeError):
+        raise InvalidInput(f"{folder.key}: {folder}/{MANIFEST} is of no stream. Choose another folder.") from None
+    return manifest
 
 
 def _check_new(checkpoint: Folder, output: Folder | None, published: Manifest | None) -> None:
