@@ -141,7 +141,8 @@ class Watch:
 
     def batches(self) -> list[Changed]:
         """What the batches that have ended since the last call have changed."""
-        found, self._changed = self._changed, []
+        found = self._changed[:]
+        del self._changed[: len(found)]  # a batch may end meanwhile: the next call tells of it
         return found
 
     def table(self) -> pa.Table:
