@@ -26,7 +26,7 @@ class BudgetRefused(SparkRdpError):
 
 
 class JobFailed(SparkRdpError):
-    """A job stopped half-way. Nothing was published: the same release id can be run again."""
+    """A job stopped half-way; what it was about to publish was not published. The same call can be made again."""
 
     exit_code = 4
 

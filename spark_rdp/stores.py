@@ -12,7 +12,7 @@ from functools import cached_property
 import pyarrow.parquet as pq
 from pyarrow import ArrowException, fs
 
-from spark_rdp.errors import InvalidInput
+from spark_rdp.errors import InvalidInput, invalid
 
 _OTHER_NAMES = {"s3a": "s3", "s3n": "s3"}
 #: So much of what a store says is told.
@@ -31,7 +31,8 @@ class Folder:
         key: The key of the query that names it.
         path: Local, or with a scheme: file, hdfs, s3a, gs.
 
-    All methods raise InvalidInput, a sentence that names the key, where the folder cannot be reached.
+    Raises:
+        InvalidInput: A scheme without a host; from all methods, the folder cannot be reached. It names the key.
     """
 
     key: str = field(compare=False)
@@ -43,6 +44,9 @@ class Folder:
             object.__setattr__(self, "path", os.path.abspath("/" + rest.lstrip("/")))
         elif colon and rest.startswith("//"):
             object.__setattr__(self, "path", self.path.rstrip("/"))
+        elif colon and rest.startswith("/") and scheme.isalnum():
+            remedy = f"Write {scheme}://HOST{rest}."
+            raise invalid(self.key, "a local path, or a scheme, :// and a host or bucket", self.path, remedy)
         else:
             object.__setattr__(self, "path", os.path.abspath(self.path))
 

@@ -22,6 +22,10 @@ from spark_rdp.errors import InvalidInput, JobFailed, SparkRdpError
 #: follows that line may be a message with line breaks out of a row, and is not looked at.
 _RAISED = re.compile(r"Traceback \(most recent call last\):\n(?: .*\n)+(?:\w+\.)*(\w+)(?:: (.*))?")
 _AGAIN = "Nothing was published; the same command can be run again, with --verbose to see what Spark said."
+_GOES_ON = (
+    "What its earlier batches published stays; the same command goes on after them, with --verbose to see what Spark "
+    "said."
+)
 
 _NO_AVRO = (
     "format must be one that this Spark reads; avro needs a package of its own. Start with --packages "
@@ -96,17 +100,23 @@ def as_error(error: BaseException) -> SparkRdpError:
     family = condition.partition(".")[0]
     reason = _ROWS.get(family, condition)
     if isinstance(error, PythonException):
-        raised = _RAISED.search(str(error))
-        name, sentence = raised.groups() if raised else ("an exception", None)
-        kind = getattr(errors, name, None)
-        if sentence and isinstance(kind, type) and issubclass(kind, SparkRdpError):
-            return kind(sentence)
-        reason = f"a Python worker raised {name}"
+        ours, reason = _in_worker(str(error))
+        if ours:
+            return ours
     elif isinstance(error, AnalysisException) and family in _CONFIGURED:
         return InvalidInput(_CONFIGURED[family](error.getMessageParameters() or {}))
     elif isinstance(error, (ConnectionError, Py4JNetworkError)):
         reason = "Spark itself stopped, which is mostly for want of memory"
     return JobFailed(f"The Spark job failed: {reason}. {_AGAIN}")
+
+
+def _in_worker(text: str) -> tuple[SparkRdpError | None, str]:
+    """What a Python worker raised: ours as it was worded there, or None; and which kind it is."""
+    raised = _RAISED.search(text)
+    name, sentence = raised.groups() if raised else ("an exception", None)
+    kind = getattr(errors, name, None)
+    ours = kind(sentence) if sentence and isinstance(kind, type) and issubclass(kind, SparkRdpError) else None
+    return ours, f"a Python worker raised {name}"
 
 
 def sentence_of(error: BaseException) -> str:
@@ -122,8 +132,10 @@ def stream_error(error: BaseException | None) -> SparkRdpError:
     text = str(error)
     if f"[USER_RAISED_EXCEPTION] {MALFORMED}" in text:  # the plan of the query holds the sentence, too
         return InvalidInput(MALFORMED)
-    if "org.apache.spark.api.python.PythonException" in text or _RAISED.search(text):
-        return as_error(PythonException(text))
     condition = next((name for name in _ROWS if f"[{name}" in text), None)
     reason = _ROWS[condition] if condition else "its query ended"
-    return JobFailed(f"The stream failed: {reason}. {_AGAIN}")
+    if "org.apache.spark.api.python.PythonException" in text or _RAISED.search(text):
+        ours, reason = _in_worker(text)
+        if ours:
+            return ours
+    return JobFailed(f"The stream failed: {reason}. {_GOES_ON}")

@@ -14,7 +14,7 @@ from jobs.streaming import query, run_once, write_events, write_secret
 from pyspark.sql import SparkSession
 
 import spark_rdp as rdp
-from spark_rdp.errors import InvalidInput
+from spark_rdp.errors import InvalidInput, JobFailed
 from spark_rdp.queries import CollectQuery
 
 KAFKA = {"topic": "t", "partition": 3, "offset": 70, "key": b"k"}
@@ -203,6 +203,32 @@ def test_a_value_that_must_not_be_there_stops_the_stream_in_its_words(spark: Spa
     running = rdp.stream(rdp.StreamQuery.of(query(tmp_path, invalid="error")), once=True, spark=spark)
     with pytest.raises(InvalidInput, match=r"columns\[0\] \(battery\) must lie within lower and upper"):
         running.wait(timeout=120)
+
+
+def test_a_stream_that_failed_goes_on_after_what_it_published(spark: SparkSession, tmp_path: Path) -> None:
+    """A file that cannot be read ends it, in words that are true of a stream; mended, it is published with the next."""
+    write_secret(tmp_path)
+    (tmp_path / "in").mkdir()
+    given = query(tmp_path)
+    given["source"] |= {"format": "parquet", "options": {}}
+
+    def write(number: int) -> None:
+        columns = {"device": [1], "event_id": [number], "battery": [3.0], "load": [4.0]}
+        pq.write_table(pa.table(columns), tmp_path / f"in/{number}.parquet")
+
+    write(0)
+    assert run_once(spark, given).event_id.tolist() == [0]
+    (tmp_path / "in/1.parquet").write_text("no parquet")
+    running = rdp.stream(rdp.StreamQuery.of(given), once=True, spark=spark)
+    with pytest.raises(JobFailed) as told:
+        running.wait(timeout=120)
+    assert str(told.value) == (
+        "The stream failed: a file of the source could not be read as declared. What its earlier batches published "
+        "stays; the same command goes on after them, with --verbose to see what Spark said."
+    )
+    assert running.df.count() == 1
+    write(1)
+    assert run_once(spark, given).event_id.tolist() == [0, 1]
 
 
 @pytest.mark.parametrize("kind", ["csv", "parquet"])

@@ -102,3 +102,11 @@ def test_a_store_that_cannot_be_reached_is_one_sentence_with_the_cure(
         Folder("checkpoint", "s3a://telemetry/x").names()
     with pytest.raises(InvalidInput, match=r"^collection: nostore://a/b cannot be reached \(.*nostore"):
         find_collections(["nostore://a/b"])
+
+
+def test_a_scheme_with_one_slash_is_no_local_folder() -> None:
+    assert Folder("checkpoint", "file:/a/b").path == "/a/b"
+    with pytest.raises(
+        InvalidInput, match=r"^checkpoint must be a local path, .*; got 'hdfs:/a'. Write hdfs://HOST/a\.$"
+    ):
+        Folder("checkpoint", "hdfs:/a")
